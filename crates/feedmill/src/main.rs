@@ -1,0 +1,2 @@
+//! One binary.
+fn main() {}
