@@ -1,0 +1,124 @@
+//! Content identifiers: the 36 bytes AT Protocol allows, and no other kind.
+//!
+//! In:    bytes to name, or a name as bytes or text.
+//! Out:   a [`Cid`]: version 1, codec dag-cbor (0x71) or raw (0x55), SHA-256.
+//! Never: another version, codec or hash; a name that was not checked.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+/// A CIDv1 over SHA-256, held as its 36 binary bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cid([u8; 36]);
+
+/// Why something is not a CID of this network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a CIDv1 of dag-cbor or raw with SHA-256")]
+pub struct CidError;
+
+const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+impl Cid {
+    /// The name of a DAG-CBOR block.
+    pub fn of_cbor(bytes: &[u8]) -> Self {
+        Self::of(0x71, bytes)
+    }
+
+    /// The name of raw bytes, such as a blob.
+    pub fn of_raw(bytes: &[u8]) -> Self {
+        Self::of(0x55, bytes)
+    }
+
+    fn of(codec: u8, bytes: &[u8]) -> Self {
+        let mut cid = [0u8; 36];
+        let (head, tail) = cid.split_at_mut(4);
+        head.copy_from_slice(&[1, codec, 0x12, 0x20]);
+        tail.copy_from_slice(&Sha256::digest(bytes));
+        Self(cid)
+    }
+
+    /// Reads the binary form; the slice must be exactly the CID.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, CidError> {
+        let cid: [u8; 36] = bytes.try_into().map_err(|_| CidError)?;
+        match cid {
+            [1, 0x71 | 0x55, 0x12, 0x20, ..] => Ok(Self(cid)),
+            _ => Err(CidError),
+        }
+    }
+
+    /// Reads the text form: `b` and base32 in lower case without padding.
+    pub fn parse(text: &str) -> Result<Self, CidError> {
+        let digits = text.strip_prefix('b').ok_or(CidError)?.as_bytes();
+        if digits.len() != 58 {
+            return Err(CidError);
+        }
+        let mut bytes = Vec::with_capacity(36);
+        let (mut acc, mut bits) = (0u32, 0u32);
+        for &digit in digits {
+            let value = match digit {
+                b'a'..=b'z' => digit - b'a',
+                b'2'..=b'7' => digit - b'2' + 26,
+                _ => return Err(CidError),
+            };
+            acc = (acc << 5) | u32::from(value);
+            bits += 5;
+            if bits >= 8 {
+                bits -= 8;
+                bytes.push((acc >> bits) as u8);
+                acc &= (1 << bits) - 1;
+            }
+        }
+        if acc != 0 {
+            return Err(CidError); // the two spare bits must be zero
+        }
+        Self::from_bytes(&bytes)
+    }
+
+    /// The binary form.
+    pub fn as_bytes(&self) -> &[u8; 36] {
+        &self.0
+    }
+
+    /// True for a DAG-CBOR block, false for raw bytes.
+    pub fn is_cbor(&self) -> bool {
+        self.0.get(1) == Some(&0x71)
+    }
+
+    /// Whether `bytes` are what this CID names.
+    pub fn names(&self, bytes: &[u8]) -> bool {
+        self.0.get(4..) == Some(Sha256::digest(bytes).as_slice())
+    }
+}
+
+impl fmt::Display for Cid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::with_capacity(59);
+        text.push('b');
+        let (mut acc, mut bits) = (0u32, 0u32);
+        let mut digit = |value: u32| {
+            text.push(char::from(
+                *ALPHABET.get((value & 31) as usize).unwrap_or(&b'a'),
+            ));
+        };
+        for &byte in &self.0 {
+            acc = (acc << 8) | u32::from(byte);
+            bits += 8;
+            while bits >= 5 {
+                bits -= 5;
+                digit(acc >> bits);
+                acc &= (1 << bits) - 1;
+            }
+        }
+        if bits > 0 {
+            digit(acc << (5 - bits));
+        }
+        f.write_str(&text)
+    }
+}
+
+impl fmt::Debug for Cid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
