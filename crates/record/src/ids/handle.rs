@@ -1,0 +1,30 @@
+//! Handles: domain names that name an account, such as `alice.example.com`.
+//!
+//! Reserved top-level domains (`.local`, `.onion`) are good syntax; whether
+//! such a handle may be resolved is not decided here.
+
+use super::class;
+
+/// Bytes in a handle.
+const HANDLE_BYTES_MAX: usize = 253;
+
+/// A handle as it was written; letter case is kept.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(Box<str>);
+
+super::identifier!(Handle, "handle");
+
+impl Handle {
+    /// Whether `text` is a handle.
+    pub fn is_valid(text: &str) -> bool {
+        let Some((_, top)) = text.rsplit_once('.') else {
+            return false;
+        };
+        text.len() <= HANDLE_BYTES_MAX
+            && !top.starts_with(|first: char| first.is_ascii_digit())
+            && text
+                .as_bytes()
+                .split(|&byte| byte == b'.')
+                .all(class::is_label)
+    }
+}

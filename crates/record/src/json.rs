@@ -1,0 +1,322 @@
+//! AT Protocol JSON: text to [`Value`] and back.
+//!
+//! In:    JSON text whose top is an object; or a value.
+//! Out:   a value that keeps the data model; or JSON text.
+//! Never: a float, a repeated key, a `$link` that names nothing, a blob
+//!        without its parts, nesting beyond [`DEPTH_MAX`].
+//!
+//! Links and bytes have no JSON of their own: they are written as objects
+//! with the single key `$link` or `$bytes`. Such an object is never left in a
+//! tree as a map, so what is written here can always be read here again.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::Write;
+
+use base64::Engine;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use crate::cid::Cid;
+use crate::value::{Value, key_order};
+
+/// Levels of lists and maps in one value.
+pub const DEPTH_MAX: usize = 64;
+/// Beyond this a float no longer names one integer.
+const EXACT_FLOAT_MAX: f64 = 9_007_199_254_740_991.0;
+
+/// `$bytes`: written without padding, read with or without it.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// Why text is not a value.
+#[derive(Debug, thiserror::Error)]
+pub enum JsonError {
+    /// Not JSON: whoever sent it is broken, or it was cut off.
+    #[error("not JSON")]
+    Syntax(#[source] serde_json::Error),
+
+    /// JSON, but outside the data model of the network.
+    #[error("JSON outside the data model")]
+    Model(#[source] serde_json::Error),
+}
+
+impl From<serde_json::Error> for JsonError {
+    fn from(error: serde_json::Error) -> Self {
+        match error.classify() {
+            serde_json::error::Category::Data => Self::Model(error),
+            _ => Self::Syntax(error),
+        }
+    }
+}
+
+/// What an object breaks of the data model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    #[error("$type must be text that is not empty")]
+    Type,
+    #[error("a blob needs ref, mimeType and size")]
+    Blob,
+    #[error("$link must stand alone and hold a CID")]
+    Link,
+    #[error("$bytes must stand alone and hold base64")]
+    Bytes,
+}
+
+/// Reads a record or another object.
+pub fn from_json(text: &str) -> Result<Value<'_>, JsonError> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let value = Node { depth: 0 }.deserialize(&mut reader)?;
+    reader.end()?;
+    match value {
+        Value::Map(_) => Ok(value),
+        _ => Err(JsonError::Model(de::Error::custom(
+            "the top must be an object",
+        ))),
+    }
+}
+
+/// Appends `value` as JSON; keys keep their canonical order.
+pub fn to_json(value: &Value<'_>, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Bool(true) => out.extend_from_slice(b"true"),
+        Value::Bool(false) => out.extend_from_slice(b"false"),
+        Value::Int(int) => write!(out, "{int}").expect("a Vec takes all that is written"),
+        Value::Text(text) => write_text(text, out),
+        Value::Bytes(bytes) => {
+            out.extend_from_slice(b"{\"$bytes\":\"");
+            out.extend_from_slice(BASE64.encode(bytes).as_bytes());
+            out.extend_from_slice(b"\"}");
+        }
+        Value::Link(cid) => {
+            write!(out, "{{\"$link\":\"{cid}\"}}").expect("a Vec takes all that is written");
+        }
+        Value::List(items) => {
+            out.push(b'[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                to_json(item, out);
+            }
+            out.push(b']');
+        }
+        Value::Map(fields) => {
+            out.push(b'{');
+            for (index, (key, field)) in fields.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write_text(key, out);
+                out.push(b':');
+                to_json(field, out);
+            }
+            out.push(b'}');
+        }
+    }
+}
+
+/// What the data model asks of a map, whatever its lexicon says: a decoder of
+/// another format asks here too. Fields of the map are not visited.
+pub fn check_map(fields: &[(Cow<'_, str>, Value<'_>)]) -> Result<(), ModelError> {
+    for (key, value) in fields {
+        match (key.as_ref(), value) {
+            ("$type", Value::Text(text)) if text == "blob" => check_blob(fields)?,
+            ("$type", Value::Text(text)) if !text.is_empty() => {}
+            ("$type", _) => return Err(ModelError::Type),
+            ("$link", _) => return Err(ModelError::Link),
+            ("$bytes", _) => return Err(ModelError::Bytes),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The size is not bounded: blobs carried over from the first form of the
+/// network say -1.
+fn check_blob(fields: &[(Cow<'_, str>, Value<'_>)]) -> Result<(), ModelError> {
+    let parts = fields.iter().filter(|(key, value)| {
+        matches!(
+            (key.as_ref(), value),
+            ("ref", Value::Link(_)) | ("mimeType", Value::Text(_)) | ("size", Value::Int(_))
+        )
+    });
+    if parts.count() == 3 {
+        Ok(())
+    } else {
+        Err(ModelError::Blob)
+    }
+}
+
+fn write_text(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    let mut rest = text.as_bytes();
+    while let Some(plain) = rest
+        .iter()
+        .position(|&byte| byte < 0x20 || matches!(byte, b'"' | b'\\'))
+    {
+        let Some((before, [special, after @ ..])) = rest.split_at_checked(plain) else {
+            break;
+        };
+        out.extend_from_slice(before);
+        match special {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            control => {
+                write!(out, "\\u{control:04x}").expect("a Vec takes all that is written");
+            }
+        }
+        rest = after;
+    }
+    out.extend_from_slice(rest);
+    out.push(b'"');
+}
+
+/// One value at a depth; text is borrowed from the input where no escape
+/// stands in it.
+struct Node {
+    depth: usize,
+}
+
+impl Node {
+    fn child<E: de::Error>(&self) -> Result<Node, E> {
+        if self.depth < DEPTH_MAX {
+            Ok(Node {
+                depth: self.depth + 1,
+            })
+        } else {
+            Err(E::custom(format_args!(
+                "nested deeper than {DEPTH_MAX} levels"
+            )))
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Node {
+    type Value = Value<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value<'de>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node {
+    type Value = Value<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value of the data model")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value<'de>, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, bool: bool) -> Result<Value<'de>, E> {
+        Ok(Value::Bool(bool))
+    }
+
+    fn visit_i64<E>(self, int: i64) -> Result<Value<'de>, E> {
+        Ok(Value::Int(int))
+    }
+
+    fn visit_u64<E: de::Error>(self, int: u64) -> Result<Value<'de>, E> {
+        i64::try_from(int)
+            .map(Value::Int)
+            .map_err(|_| E::custom("integer beyond 64 bits"))
+    }
+
+    /// `123.0` is an integer to JavaScript, so it is one here.
+    fn visit_f64<E: de::Error>(self, float: f64) -> Result<Value<'de>, E> {
+        if float.fract() == 0.0 && float.abs() <= EXACT_FLOAT_MAX {
+            Ok(Value::Int(float as i64))
+        } else {
+            Err(E::custom("the data model has no floats"))
+        }
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Value<'de>, E> {
+        Ok(Value::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value<'de>, E> {
+        Ok(Value::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value<'de>, A::Error> {
+        let mut items = Vec::new();
+        let depth = self.child::<A::Error>()?.depth;
+        while let Some(item) = access.next_element_seed(Node { depth })? {
+            items.push(item);
+        }
+        Ok(Value::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value<'de>, A::Error> {
+        let mut fields = Vec::new();
+        let depth = self.child::<A::Error>()?.depth;
+        while let Some(key) = access.next_key_seed(Key)? {
+            fields.push((key, access.next_value_seed(Node { depth })?));
+        }
+        fields.sort_unstable_by(|(a, _), (b, _)| key_order(a, b));
+        let repeated = fields
+            .iter()
+            .zip(fields.iter().skip(1))
+            .any(|((a, _), (b, _))| a == b);
+        if repeated {
+            return Err(de::Error::custom("a key stands twice in one object"));
+        }
+        settle_map(fields).map_err(de::Error::custom)
+    }
+}
+
+/// Turns a finished object into what it stands for.
+fn settle_map<'a>(fields: Vec<(Cow<'a, str>, Value<'a>)>) -> Result<Value<'a>, ModelError> {
+    match fields.as_slice() {
+        [(key, Value::Text(text))] if key == "$link" => Cid::parse(text)
+            .map(Value::Link)
+            .map_err(|_| ModelError::Link),
+        [(key, Value::Text(text))] if key == "$bytes" => BASE64
+            .decode(text.as_bytes())
+            .map(|bytes| Value::Bytes(Cow::Owned(bytes)))
+            .map_err(|_| ModelError::Bytes),
+        _ => {
+            check_map(&fields)?;
+            Ok(Value::Map(fields))
+        }
+    }
+}
+
+struct Key;
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
+}
