@@ -17,8 +17,6 @@ pub struct Cid([u8; 36]);
 #[error("not a CIDv1 of dag-cbor or raw with SHA-256")]
 pub struct CidError;
 
-const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-
 impl Cid {
     /// The name of a DAG-CBOR block.
     pub fn of_cbor(bytes: &[u8]) -> Self {
@@ -75,6 +73,28 @@ impl Cid {
         Self::from_bytes(&bytes)
     }
 
+    /// The text form as ASCII bytes: `b` and 58 digits of base32.
+    pub fn to_text(&self) -> [u8; 59] {
+        let mut text = [b'b'; 59];
+        // 36 bytes are seven groups of five and one byte over; a group of
+        // five bytes is eight digits, the last byte is two.
+        let digits = text.iter_mut().skip(1);
+        let groups = self.0.chunks(5).flat_map(|group| {
+            let bits = group.iter().enumerate().fold(0u64, |bits, (i, &byte)| {
+                bits | u64::from(byte) << (32 - 8 * i)
+            });
+            (0..8u32).map(move |i| (bits >> (35 - 5 * i)) & 31)
+        });
+        for (digit, value) in digits.zip(groups) {
+            *digit = if value < 26 {
+                b'a' + value as u8
+            } else {
+                b'2' + (value - 26) as u8
+            };
+        }
+        text
+    }
+
     /// The binary form.
     pub fn as_bytes(&self) -> &[u8; 36] {
         &self.0
@@ -93,27 +113,8 @@ impl Cid {
 
 impl fmt::Display for Cid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::with_capacity(59);
-        text.push('b');
-        let (mut acc, mut bits) = (0u32, 0u32);
-        let mut digit = |value: u32| {
-            text.push(char::from(
-                *ALPHABET.get((value & 31) as usize).unwrap_or(&b'a'),
-            ));
-        };
-        for &byte in &self.0 {
-            acc = (acc << 8) | u32::from(byte);
-            bits += 8;
-            while bits >= 5 {
-                bits -= 5;
-                digit(acc >> bits);
-                acc &= (1 << bits) - 1;
-            }
-        }
-        if bits > 0 {
-            digit(acc << (5 - bits));
-        }
-        f.write_str(&text)
+        let text = self.to_text();
+        f.write_str(std::str::from_utf8(&text).expect("base32 is ASCII"))
     }
 }
 

@@ -8,3 +8,30 @@ pub mod cid;
 
 /// One value of the data model.
 pub mod value;
+
+/// Identifiers: DIDs, handles, NSIDs, record keys, AT URIs.
+pub mod ids;
+
+/// Times of records.
+pub mod datetime;
+
+/// Language tags.
+pub mod language;
+
+/// Links to anywhere.
+pub mod uri;
+
+/// JSON of the data model.
+pub mod json;
+
+/// Strict DAG-CBOR.
+pub mod cbor;
+
+/// Content archives.
+pub mod car;
+
+/// Timestamp identifiers.
+pub mod tid;
+
+/// Public and secret keys.
+pub mod key;
