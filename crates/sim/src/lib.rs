@@ -1,1 +1,34 @@
-//! A network in a box.
+//! A network in a box: a seeded world, its servers and faults, and the naive
+//! model that is the oracle.
+//!
+//! A module names only modules above it.
+
+/// Randomness that can be repeated.
+pub mod rng;
+
+/// The world's time.
+pub mod clock;
+
+/// Who follows, writes and reads how much.
+pub mod shape;
+
+/// What is true, and what every reader should see.
+pub mod model;
+
+/// What the inhabitants write.
+pub mod compose;
+
+/// What happens how often.
+pub mod traffic;
+
+/// One event of the world.
+pub mod event;
+
+/// The events a relay can still send again.
+pub mod backlog;
+
+/// What goes wrong on demand.
+pub mod faults;
+
+/// Connections that can be severed.
+pub mod wire;

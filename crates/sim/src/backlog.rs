@@ -1,0 +1,85 @@
+//! The relay's backlog: the events it can still send again.
+//!
+//! In:    events in sequence.
+//! Out:   the events after a cursor, in slices; where the window starts.
+//! Never: more than `events_max` events, nor an event out of sequence.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::event::SeqEvent;
+
+/// A window over the newest events.
+#[derive(Debug)]
+pub struct Backlog {
+    events: VecDeque<Arc<SeqEvent>>,
+    events_max: usize,
+    last_seq: u64,
+    dropped: u64,
+}
+
+impl Backlog {
+    /// An empty window of at most `events_max` events.
+    pub fn new(events_max: usize) -> Self {
+        Self {
+            events: VecDeque::new(),
+            events_max: events_max.max(1),
+            last_seq: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Appends an event; the oldest leaves if the window is full.
+    pub fn push(&mut self, event: SeqEvent) {
+        assert!(event.seq > self.last_seq, "events come in sequence");
+        self.last_seq = event.seq;
+        self.events.push_back(Arc::new(event));
+        if self.events.len() > self.events_max {
+            self.trim(self.events_max);
+        }
+    }
+
+    /// Forgets all but the newest `keep` events.
+    pub fn trim(&mut self, keep: usize) {
+        let surplus = self.events.len().saturating_sub(keep);
+        self.events.drain(..surplus);
+        self.dropped += surplus as u64;
+    }
+
+    /// The newest sequence number ever given; 0 before the first.
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    /// The oldest event still here, by number; the next one if none is.
+    pub fn first_seq(&self) -> u64 {
+        self.events
+            .front()
+            .map_or(self.last_seq + 1, |event| event.seq)
+    }
+
+    /// Whether any event was ever forgotten.
+    pub fn is_partial(&self) -> bool {
+        self.dropped > 0
+    }
+
+    /// At most `limit` events numbered `from` or higher.
+    pub fn since(&self, from: u64, limit: usize) -> Vec<Arc<SeqEvent>> {
+        let start = self.events.partition_point(|event| event.seq < from);
+        self.events
+            .iter()
+            .skip(start)
+            .take(limit)
+            .cloned()
+            .collect()
+    }
+
+    /// The number of the first event at `time_us` or later; the next one if
+    /// all are earlier.
+    pub fn seq_at(&self, time_us: i64) -> u64 {
+        let start = self.events.partition_point(|event| event.time_us < time_us);
+        self.events
+            .get(start)
+            .map_or(self.last_seq + 1, |event| event.seq)
+    }
+}
