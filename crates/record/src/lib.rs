@@ -35,3 +35,12 @@ pub mod tid;
 
 /// Public and secret keys.
 pub mod key;
+
+/// The Merkle search tree of a repo.
+pub mod mst;
+
+/// Signed commits.
+pub mod commit;
+
+/// Events of the firehose.
+pub mod event;

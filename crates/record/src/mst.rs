@@ -1,0 +1,93 @@
+//! The Merkle search tree: the records of a repo under one hash.
+//!
+//! In:    record paths and CIDs; or the blocks of a commit or a whole repo.
+//! Out:   the root CID, the node blocks, the proof a commit must carry, the
+//!        previous root a commit implies, or every record of a repo.
+//! Never: a node read whose keys are out of order, at a wrong height or of a
+//!        wrong syntax; recursion deeper than a SHA-256 has bit pairs.
+//!
+//! A key's height is the number of leading zero bit pairs of its SHA-256, so
+//! the shape of the tree follows from its keys alone and a repo has exactly
+//! one root. [`invert`] uses that: undo a commit's operations on the part of
+//! the tree that the commit carries, and the root must be the one before it.
+
+use sha2::{Digest, Sha256};
+
+use crate::cbor::CborError;
+use crate::cid::Cid;
+
+mod edit;
+mod invert;
+mod node;
+mod tree;
+mod walk;
+
+pub use invert::{Op, invert};
+pub use tree::Tree;
+pub use walk::{Walk, walk};
+
+/// Bytes of one record path, `collection/rkey`.
+pub const PATH_BYTES_MAX: usize = 1024;
+
+/// Why a tree cannot be read or changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MstError {
+    /// The archive lacks a node this needs: fetch the whole repo.
+    #[error("block {0} is not in the archive")]
+    Missing(Cid),
+
+    /// A node block is not CBOR of the right shape.
+    #[error("node block")]
+    Block(#[from] CborError),
+
+    /// A node is well formed but no node of any true tree.
+    #[error("not a merkle search tree: {0}")]
+    Malformed(&'static str),
+
+    /// The path can be no record's.
+    #[error("not a record path")]
+    Path,
+
+    /// The tree does not hold what an operation says.
+    #[error("tree and operation disagree: {0}")]
+    Disagrees(&'static str),
+
+    /// More records than the caller allows.
+    #[error("more than {0} records")]
+    TooMany(usize),
+}
+
+/// The layer a key belongs to: leading zero bit pairs of its SHA-256.
+pub fn height(key: &[u8]) -> u8 {
+    let digest: [u8; 32] = Sha256::digest(key).into();
+    let mut zeros = 0;
+    for byte in digest {
+        zeros += byte.leading_zeros();
+        if byte != 0 {
+            break;
+        }
+    }
+    (zeros / 2) as u8
+}
+
+/// Bytes two neighbouring keys have in common at their start.
+pub fn common_prefix(left: &[u8], right: &[u8]) -> usize {
+    left.iter().zip(right).take_while(|(a, b)| a == b).count()
+}
+
+/// Whether `path` can be a record's: two non-empty parts of the allowed
+/// characters around one slash.
+pub fn is_path(path: &[u8]) -> bool {
+    let mut parts = path.split(|&byte| byte == b'/');
+    let part = |part: Option<&[u8]>| {
+        part.is_some_and(|part| !part.is_empty() && part.iter().all(|&byte| is_path_byte(byte)))
+    };
+    path.len() <= PATH_BYTES_MAX
+        && part(parts.next())
+        && part(parts.next())
+        && parts.next().is_none()
+}
+
+fn is_path_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'~' | b'-' | b':' | b'.')
+}

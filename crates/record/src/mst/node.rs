@@ -1,0 +1,316 @@
+//! One node of the tree, in memory and as a block.
+//!
+//! A node holds the keys of one layer; between and around them stand links to
+//! nodes of the layer below. A link is a whole node, or only its CID while
+//! nobody has needed more: a commit carries a few nodes of a large tree.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::car::Car;
+use crate::cbor::{Reader, Writer};
+use crate::cid::Cid;
+
+use super::{MstError, common_prefix, height, is_path};
+
+/// What stands between two keys.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Link {
+    #[default]
+    None,
+    /// Known by name only.
+    Stub(Cid),
+    Node(Arc<Node>),
+}
+
+/// A key, its record, and the link to its right.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) key: Arc<str>,
+    pub(super) value: Cid,
+    pub(super) right: Link,
+}
+
+/// The keys of one layer between two keys of the layer above.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Node {
+    pub(super) layer: u8,
+    pub(super) left: Link,
+    pub(super) entries: Vec<Entry>,
+    /// Known once computed; a change clears it.
+    pub(super) cid: OnceLock<Cid>,
+}
+
+/// Where nodes known by name only are read from.
+pub(super) trait Source {
+    fn block(&self, cid: &Cid) -> Option<&[u8]>;
+}
+
+impl Source for Car<'_> {
+    fn block(&self, cid: &Cid) -> Option<&[u8]> {
+        self.get(cid)
+    }
+}
+
+/// For trees that are wholly in memory.
+pub(super) struct Nowhere;
+
+impl Source for Nowhere {
+    fn block(&self, _: &Cid) -> Option<&[u8]> {
+        None
+    }
+}
+
+impl Link {
+    /// The CID of what is linked.
+    pub(super) fn cid(&self) -> Option<Cid> {
+        match self {
+            Link::None => None,
+            Link::Stub(cid) => Some(*cid),
+            Link::Node(node) => Some(node.cid()),
+        }
+    }
+
+    /// The linked node, loaded if it was known by name only.
+    pub(super) fn load(
+        &mut self,
+        layer: u8,
+        source: &impl Source,
+    ) -> Result<Option<&mut Arc<Node>>, MstError> {
+        if let Link::Stub(cid) = self {
+            *self = Link::Node(Arc::new(Node::read(cid, Some(layer), source)?));
+        }
+        match self {
+            Link::Node(node) => Ok(Some(node)),
+            _ => Ok(None),
+        }
+    }
+
+    /// A link to `node`, or to nothing if it is empty.
+    pub(super) fn to(node: Node) -> Self {
+        if node.is_empty() {
+            return Link::None;
+        }
+        Link::Node(Arc::new(node))
+    }
+}
+
+impl Node {
+    /// No key and no link.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && matches!(self.left, Link::None)
+    }
+
+    /// Position of the first key not below `key`, and whether it is `key`.
+    #[inline]
+    pub(super) fn find(&self, key: &str) -> (usize, bool) {
+        let at = self.entries.partition_point(|entry| *entry.key < *key);
+        let found = self.entries.get(at).is_some_and(|entry| *entry.key == *key);
+        (at, found)
+    }
+
+    /// The link before the key at `at`.
+    #[inline]
+    pub(super) fn gap(&self, at: usize) -> &Link {
+        at.checked_sub(1)
+            .and_then(|before| self.entries.get(before))
+            .map_or(&self.left, |entry| &entry.right)
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub(super) fn gap_mut(&mut self, at: usize) -> &mut Link {
+        match at
+            .checked_sub(1)
+            .and_then(|before| self.entries.get_mut(before))
+        {
+            Some(entry) => &mut entry.right,
+            None => &mut self.left,
+        }
+    }
+
+    /// The node's name; computes those of changed nodes below it.
+    pub(super) fn cid(&self) -> Cid {
+        *self.cid.get_or_init(|| Cid::of_cbor(&self.to_block()))
+    }
+
+    /// The node's block.
+    pub(super) fn to_block(&self) -> Vec<u8> {
+        let mut writer = Writer::with_capacity(64 + 128 * self.entries.len());
+        writer.map(2).text("e").list(self.entries.len());
+        let mut last: &str = "";
+        for entry in &self.entries {
+            let shared = common_prefix(last.as_bytes(), entry.key.as_bytes());
+            let suffix = entry.key.as_bytes().get(shared..).unwrap_or_default();
+            writer.map(4);
+            writer.text("k").bytes(suffix);
+            writer.text("p").int(shared as i64);
+            writer.text("t").link_or_null(entry.right.cid().as_ref());
+            writer.text("v").link(&entry.value);
+            last = &entry.key;
+        }
+        writer.text("l").link_or_null(self.left.cid().as_ref());
+        writer.into_bytes()
+    }
+
+    /// Reads the node named `cid`. `layer` is what its parent says it must
+    /// be; a root is told by its first key.
+    pub(super) fn read(
+        cid: &Cid,
+        layer: Option<u8>,
+        source: &impl Source,
+    ) -> Result<Self, MstError> {
+        let block = source.block(cid).ok_or(MstError::Missing(*cid))?;
+        let mut node = Node {
+            layer: layer.unwrap_or(0),
+            cid: OnceLock::from(*cid),
+            ..Node::default()
+        };
+        let mut raw = RawNode::parse(block)?;
+        let stub = |cid: Option<Cid>| cid.map_or(Link::None, Link::Stub);
+        let mut key = Vec::with_capacity(64);
+        while let Some(entry) = raw.next_entry(&mut key)? {
+            let text: Arc<str> = path_text(&key)?.into();
+            node.entries.push(Entry {
+                key: text,
+                value: entry.value,
+                right: stub(entry.right),
+            });
+        }
+        node.left = stub(raw.finish()?);
+        node.check(layer)?;
+        Ok(node)
+    }
+
+    /// What a single node can prove of itself: its keys are of its layer.
+    /// Their order was checked on reading.
+    fn check(&mut self, layer: Option<u8>) -> Result<(), MstError> {
+        let first = self
+            .entries
+            .first()
+            .map(|entry| height(entry.key.as_bytes()));
+        match (layer, first) {
+            (None, Some(height)) => self.layer = height,
+            // The empty repo: a root without keys, which must have no link either.
+            (None, None) if self.is_empty() => {}
+            (None, None) => return Err(MstError::Malformed("a root without keys")),
+            (Some(_), None) if self.is_empty() => {
+                return Err(MstError::Malformed("an empty node below the root"));
+            }
+            _ => {}
+        }
+        if self
+            .entries
+            .iter()
+            .any(|entry| height(entry.key.as_bytes()) != self.layer)
+        {
+            return Err(MstError::Malformed("a key at the wrong height"));
+        }
+        let linked = |link: &Link| !matches!(link, Link::None);
+        if self.layer == 0
+            && (linked(&self.left) || self.entries.iter().any(|entry| linked(&entry.right)))
+        {
+            return Err(MstError::Malformed("a link below the lowest layer"));
+        }
+        Ok(())
+    }
+}
+
+/// The text of a key that is a valid path.
+pub(super) fn path_text(key: &[u8]) -> Result<&str, MstError> {
+    if !is_path(key) {
+        return Err(MstError::Malformed("a key that is no record path"));
+    }
+    std::str::from_utf8(key).map_err(|_| MstError::Malformed("a key that is no record path"))
+}
+
+/// An entry as its block has it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawEntry {
+    pub(super) value: Cid,
+    pub(super) right: Option<Cid>,
+}
+
+/// A node block that is being read, entry by entry.
+#[derive(Debug, Clone)]
+pub(super) struct RawNode<'a> {
+    reader: Reader<'a>,
+    left: u64,
+    first: bool,
+}
+
+impl<'a> RawNode<'a> {
+    /// Reads up to the first entry.
+    pub(super) fn parse(block: &'a [u8]) -> Result<Self, MstError> {
+        let mut reader = Reader::new(block);
+        let fields = reader.map()?;
+        if fields.left() != 2 {
+            return Err(MstError::Malformed("a node with other fields"));
+        }
+        field(&mut reader, "e")?;
+        let left = reader.list()?;
+        Ok(Self {
+            reader,
+            left,
+            first: true,
+        })
+    }
+
+    /// Reads the next entry; `key` holds the key before it and then its own.
+    pub(super) fn next_entry(&mut self, key: &mut Vec<u8>) -> Result<Option<RawEntry>, MstError> {
+        let Some(left) = self.left.checked_sub(1) else {
+            return Ok(None);
+        };
+        self.left = left;
+        let reader = &mut self.reader;
+        if reader.map()?.left() != 4 {
+            return Err(MstError::Malformed("an entry with other fields"));
+        }
+        field(reader, "k")?;
+        let suffix = reader.bytes()?;
+        field(reader, "p")?;
+        let shared = usize::try_from(reader.int()?).unwrap_or(usize::MAX);
+        field(reader, "t")?;
+        let right = reader.link_or_null()?;
+        field(reader, "v")?;
+        let value = reader.link()?;
+        next_key(key, shared, suffix, std::mem::take(&mut self.first))?;
+        Ok(Some(RawEntry { value, right }))
+    }
+
+    /// Reads the rest: the link to the left of all keys.
+    pub(super) fn finish(mut self) -> Result<Option<Cid>, MstError> {
+        field(&mut self.reader, "l")?;
+        let left = self.reader.link_or_null()?;
+        if !self.reader.rest().is_empty() {
+            return Err(MstError::Malformed("bytes after the node"));
+        }
+        Ok(left)
+    }
+}
+
+/// Turns the key before into the next one and checks that it is greater and
+/// that as much as possible was shared, since a node has one block form.
+fn next_key(key: &mut Vec<u8>, shared: usize, suffix: &[u8], first: bool) -> Result<(), MstError> {
+    if first {
+        key.clear();
+    }
+    let Some(old) = key.get(shared..) else {
+        return Err(MstError::Malformed("a prefix longer than the key before"));
+    };
+    if !first && old >= suffix {
+        return Err(MstError::Malformed("keys out of order"));
+    }
+    if common_prefix(old, suffix) > 0 {
+        return Err(MstError::Malformed("a prefix that is too short"));
+    }
+    key.truncate(shared);
+    key.extend_from_slice(suffix);
+    Ok(())
+}
+
+fn field(reader: &mut Reader<'_>, name: &'static str) -> Result<(), MstError> {
+    if reader.text()? != name {
+        return Err(MstError::Malformed("a field with another name"));
+    }
+    Ok(())
+}
