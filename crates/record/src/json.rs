@@ -188,11 +188,10 @@ struct Node {
 }
 
 impl Node {
-    fn child<E: de::Error>(&self) -> Result<Node, E> {
-        if self.depth < DEPTH_MAX {
-            Ok(Node {
-                depth: self.depth + 1,
-            })
+    /// The depth of what stands in a list or map here.
+    fn inner<E: de::Error>(&self, depth_max: usize) -> Result<usize, E> {
+        if self.depth < depth_max {
+            Ok(self.depth + 1)
         } else {
             Err(E::custom(format_args!(
                 "nested deeper than {DEPTH_MAX} levels"
@@ -253,7 +252,7 @@ impl<'de> Visitor<'de> for Node {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value<'de>, A::Error> {
         let mut items = Vec::new();
-        let depth = self.child::<A::Error>()?.depth;
+        let depth = self.inner(DEPTH_MAX)?;
         while let Some(item) = access.next_element_seed(Node { depth })? {
             items.push(item);
         }
@@ -262,7 +261,8 @@ impl<'de> Visitor<'de> for Node {
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value<'de>, A::Error> {
         let mut fields = Vec::new();
-        let depth = self.child::<A::Error>()?.depth;
+        // A link or bytes on the last level is an object only in JSON.
+        let depth = self.inner(DEPTH_MAX + 1)?;
         while let Some(key) = access.next_key_seed(Key)? {
             fields.push((key, access.next_value_seed(Node { depth })?));
         }
@@ -274,7 +274,11 @@ impl<'de> Visitor<'de> for Node {
         if repeated {
             return Err(de::Error::custom("a key stands twice in one object"));
         }
-        settle_map(fields).map_err(de::Error::custom)
+        let value = settle_map(fields).map_err(de::Error::custom)?;
+        if matches!(value, Value::Map(_)) {
+            self.inner(DEPTH_MAX)?;
+        }
+        Ok(value)
     }
 }
 

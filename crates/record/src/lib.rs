@@ -44,3 +44,12 @@ pub mod commit;
 
 /// Events of the firehose.
 pub mod event;
+
+/// Lexicons: what records must look like.
+pub mod lexicon;
+
+/// Records held against their lexicons.
+pub mod validate;
+
+/// What records point at.
+pub mod links;

@@ -1,0 +1,95 @@
+//! String formats: what a lexicon may say a text is.
+//!
+//! The checks themselves belong to the module of each noun; this is the list
+//! of them, and the two that belong to no type: a CID of any kind, and a TID.
+
+use crate::ids::{AtUri, Did, Handle, Nsid, RecordKey, is_at_identifier};
+use crate::tid::Tid;
+use crate::{datetime, language, uri};
+
+/// Bytes in the text of a CID.
+const CID_BYTES_MAX: usize = 256;
+/// A hash of any strength takes more than this.
+const CID_BYTES_MIN: usize = 8;
+
+/// A string format of the lexicon language.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    AtIdentifier,
+    AtUri,
+    Cid,
+    Datetime,
+    Did,
+    Handle,
+    Language,
+    Nsid,
+    RecordKey,
+    Tid,
+    Uri,
+}
+
+impl Format {
+    /// Every format there is.
+    pub const ALL: [Format; 11] = [
+        Format::AtIdentifier,
+        Format::AtUri,
+        Format::Cid,
+        Format::Datetime,
+        Format::Did,
+        Format::Handle,
+        Format::Language,
+        Format::Nsid,
+        Format::RecordKey,
+        Format::Tid,
+        Format::Uri,
+    ];
+
+    /// The name in lexicon documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::AtIdentifier => "at-identifier",
+            Format::AtUri => "at-uri",
+            Format::Cid => "cid",
+            Format::Datetime => "datetime",
+            Format::Did => "did",
+            Format::Handle => "handle",
+            Format::Language => "language",
+            Format::Nsid => "nsid",
+            Format::RecordKey => "record-key",
+            Format::Tid => "tid",
+            Format::Uri => "uri",
+        }
+    }
+
+    /// The format of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name)
+    }
+
+    /// Whether `text` has this format.
+    pub fn accepts(self, text: &str) -> bool {
+        match self {
+            Format::AtIdentifier => is_at_identifier(text),
+            Format::AtUri => AtUri::is_valid(text),
+            Format::Cid => is_cid(text),
+            Format::Datetime => datetime::is_valid(text),
+            Format::Did => Did::is_valid(text),
+            Format::Handle => Handle::is_valid(text),
+            Format::Language => language::is_valid(text),
+            Format::Nsid => Nsid::is_valid(text),
+            Format::RecordKey => RecordKey::is_valid(text),
+            Format::Tid => Tid::parse(text).is_ok(),
+            Format::Uri => uri::is_valid(text),
+        }
+    }
+}
+
+/// A CID in text may use any base, codec and hash, so only its letters are
+/// looked at. `Qm…` is version 0, which the network never had.
+fn is_cid(text: &str) -> bool {
+    (CID_BYTES_MIN..=CID_BYTES_MAX).contains(&text.len())
+        && !text.starts_with("Qm")
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'='))
+}
