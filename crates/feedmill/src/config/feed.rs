@@ -1,0 +1,188 @@
+//! `[feeds.<name>]`: where follows come from, which records are targets, and
+//! under which keys each target is published.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::Collection;
+
+/// One feed as it was typed; [`Feed::follows`] and [`Feed::targets`] say what it means.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Feed {
+    #[serde(default = "follow")]
+    follow: OneOrMany<FollowForm>,
+    targets: Vec<TargetForm>,
+    /// Entries held in memory per reader and target, unless a target says otherwise.
+    #[serde(default = "items")]
+    max_items: u32,
+    /// What lies beyond `max_items`: the store, or the end of the feed.
+    #[serde(default)]
+    pub beyond: Beyond,
+    /// The reader's own records are in the feed.
+    #[serde(default)]
+    pub include_self: bool,
+    /// One order over all targets, instead of one target per request.
+    #[serde(default)]
+    pub mixed: bool,
+    /// Collections of mutes and blocks: records whose subject the reader hides.
+    #[serde(default)]
+    hide: Vec<FollowForm>,
+}
+
+/// What a reader meets after `max_items` entries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Beyond {
+    /// The feed goes on to the very first record.
+    #[default]
+    Store,
+    /// Each target shows its newest `max_items` visible records.
+    End,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum OneOrMany<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum FollowForm {
+    Short(String),
+    Full(Follow),
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum TargetForm {
+    Short(String),
+    Full(TargetTable),
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TargetTable {
+    collection: String,
+    keys: Option<Vec<String>>,
+    max_items: Option<u32>,
+}
+
+/// A collection whose records are follows (or mutes): the author follows what `subject` names.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Follow {
+    /// Short name of the collection.
+    pub collection: String,
+    /// Dotted path of the followed key.
+    #[serde(default = "subject")]
+    pub subject: String,
+}
+
+/// A collection whose records are delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Short name of the collection.
+    pub collection: String,
+    /// `author`, or dotted paths of fields that name a key.
+    pub keys: Vec<String>,
+    /// Entries held in memory per reader.
+    pub max_items: u32,
+}
+
+fn follow() -> OneOrMany<FollowForm> {
+    OneOrMany::One(FollowForm::Short("follow".into()))
+}
+
+fn subject() -> String {
+    "subject".into()
+}
+
+fn items() -> u32 {
+    200
+}
+
+impl FollowForm {
+    fn meant(&self) -> Follow {
+        match self {
+            Self::Short(collection) => Follow {
+                collection: collection.clone(),
+                subject: subject(),
+            },
+            Self::Full(follow) => follow.clone(),
+        }
+    }
+}
+
+impl Feed {
+    /// Where follows come from.
+    pub fn follows(&self) -> Vec<Follow> {
+        match &self.follow {
+            OneOrMany::One(form) => vec![form.meant()],
+            OneOrMany::Many(forms) => forms.iter().map(FollowForm::meant).collect(),
+        }
+    }
+
+    /// Where mutes and blocks come from.
+    pub fn hides(&self) -> Vec<Follow> {
+        self.hide.iter().map(FollowForm::meant).collect()
+    }
+
+    /// Which records are delivered.
+    pub fn targets(&self) -> Vec<Target> {
+        self.targets
+            .iter()
+            .map(|form| match form {
+                TargetForm::Short(collection) => Target {
+                    collection: collection.clone(),
+                    keys: vec!["author".into()],
+                    max_items: self.max_items,
+                },
+                TargetForm::Full(table) => Target {
+                    collection: table.collection.clone(),
+                    keys: table.keys.clone().unwrap_or_else(|| vec!["author".into()]),
+                    max_items: table.max_items.unwrap_or(self.max_items),
+                },
+            })
+            .collect()
+    }
+
+    pub(super) fn fault(
+        &self,
+        name: &str,
+        collections: &BTreeMap<String, Collection>,
+    ) -> Option<(String, String)> {
+        let known = || {
+            let names: Vec<&str> = collections.keys().map(String::as_str).collect();
+            names.join(", ")
+        };
+        let at = |key: &str, problem: String| Some((format!("feeds.{name}.{key}"), problem));
+        if self.targets.is_empty() {
+            return at("targets", "names no collection".into());
+        }
+        for (key, follows) in [("follow", self.follows()), ("hide", self.hides())] {
+            for follow in follows {
+                if !collections.contains_key(&follow.collection) {
+                    let short = follow.collection;
+                    return at(key, format!("{short:?} is not a collection's short name ({})", known()));
+                }
+            }
+        }
+        for target in self.targets() {
+            let short = &target.collection;
+            if !collections.contains_key(short) {
+                return at("targets", format!("{short:?} is not a collection's short name ({})", known()));
+            }
+            if target.keys.is_empty() {
+                return at("targets", format!("{short:?} is published under no key"));
+            }
+            if target.max_items == 0 || target.max_items > 100_000 {
+                return at("max_items", "must lie between 1 and 100000".into());
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,282 @@
+//! Sections that are one stage's settings each.
+
+use std::num::NonZeroUsize;
+
+use serde::Deserialize;
+
+/// `[[source]]`: one stream to read. Exactly one of the addresses is given.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// Name under which its cursor is kept; the address where absent.
+    pub name: Option<String>,
+    /// A relay or PDS: `wss://host` or `ws://host:port`; several make a pool.
+    #[serde(default)]
+    pub firehose: Option<Urls>,
+    /// A Jetstream: `wss://host/subscribe`.
+    #[serde(default)]
+    pub jetstream: Option<Urls>,
+}
+
+/// One address, or a pool of equals.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Urls {
+    One(String),
+    Pool(Vec<String>),
+}
+
+impl Urls {
+    /// All addresses in the order given.
+    pub fn all(&self) -> Vec<&str> {
+        match self {
+            Self::One(url) => vec![url],
+            Self::Pool(urls) => urls.iter().map(String::as_str).collect(),
+        }
+    }
+}
+
+impl Source {
+    /// The name under which the cursor is kept.
+    pub fn name(&self) -> String {
+        let urls = self.firehose.as_ref().or(self.jetstream.as_ref());
+        match (&self.name, urls.and_then(|urls| urls.all().first().map(|url| (*url).to_owned()))) {
+            (Some(name), _) => name.clone(),
+            (None, Some(url)) => url,
+            (None, None) => "source".into(),
+        }
+    }
+
+    pub(super) fn fault(&self, index: usize) -> Option<(String, String)> {
+        let (key, urls) = match (&self.firehose, &self.jetstream) {
+            (Some(urls), None) => ("firehose", urls),
+            (None, Some(urls)) => ("jetstream", urls),
+            _ => {
+                return Some((
+                    format!("source.{index}"),
+                    "needs exactly one of firehose, jetstream".into(),
+                ));
+            }
+        };
+        let bad = urls.all().into_iter().find(|url| {
+            let rest = url.strip_prefix("ws://").or(url.strip_prefix("wss://"));
+            rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
+        match bad {
+            Some(url) => Some((
+                format!("source.{index}.{key}"),
+                format!("{url:?} is not a WebSocket address such as \"wss://relay.example\""),
+            )),
+            None if urls.all().is_empty() => {
+                Some((format!("source.{index}.{key}"), "names no address".into()))
+            }
+            None => None,
+        }
+    }
+}
+
+/// `[store]`: where records come to rest.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// `sqlite://path` or `sqlite::memory:`.
+    pub url: String,
+    /// Connections that answer reads.
+    pub readers: NonZeroUsize,
+    /// Page cache of each connection, in MiB.
+    pub cache_mib: u32,
+    /// Changes kept for branches that draw from the outbox.
+    pub outbox_max: u64,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self {
+            url: "sqlite://feedmill.db".into(),
+            readers: NonZeroUsize::MIN.saturating_add(3),
+            cache_mib: 64,
+            outbox_max: 1_000_000,
+        }
+    }
+}
+
+impl Store {
+    pub(super) fn fault(&self) -> Option<(String, String)> {
+        let engine = self.url.split(':').next().unwrap_or_default();
+        match engine {
+            "sqlite" => None,
+            "postgres" | "postgresql" => Some((
+                "store.url".into(),
+                "this build has no PostgreSQL store; build with --features postgres once it exists, or use sqlite://".into(),
+            )),
+            _ => Some((
+                "store.url".into(),
+                format!("{:?} is not a store; use \"sqlite://file.db\" or \"sqlite::memory:\"", self.url),
+            )),
+        }
+    }
+}
+
+/// How much of a commit is proved before it is believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verify {
+    /// Hashes, commit signature, and the inductive proof of Sync 1.1.
+    Full,
+    /// Hashes of every block.
+    Cid,
+    /// Nothing; only for a source you run yourself.
+    Off,
+}
+
+/// `[intake]`: from the socket to the store.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Intake {
+    /// How much of a commit is proved.
+    pub verify: Verify,
+    /// Events waiting between socket and store; above it the socket is not read.
+    pub pending_max: usize,
+    /// Events in one transaction at most.
+    pub batch_max: usize,
+    /// Milliseconds after which a smaller batch is committed.
+    pub flush_ms: u64,
+    /// Largest frame accepted, in bytes.
+    pub frame_bytes_max: usize,
+    /// Largest record accepted, in bytes.
+    pub record_bytes_max: usize,
+    /// First pause before reconnecting, in milliseconds; it doubles up to `reconnect_ms_max`.
+    pub reconnect_ms: u64,
+    /// Longest pause before reconnecting, in milliseconds.
+    pub reconnect_ms_max: u64,
+    /// Seconds without a single frame after which the connection is given up.
+    pub silence_s_max: u64,
+    /// The plc directory, for keys and hosts of accounts.
+    pub plc_url: String,
+    /// Repositories fetched at once when repairing a gap.
+    pub resync_max: usize,
+}
+
+impl Default for Intake {
+    fn default() -> Self {
+        Self {
+            verify: Verify::Cid,
+            pending_max: 10_000,
+            batch_max: 1_000,
+            flush_ms: 20,
+            frame_bytes_max: 5_000_000,
+            record_bytes_max: 1_000_000,
+            reconnect_ms: 500,
+            reconnect_ms_max: 30_000,
+            silence_s_max: 120,
+            plc_url: "https://plc.directory".into(),
+            resync_max: 8,
+        }
+    }
+}
+
+impl Intake {
+    pub(super) fn fault(&self) -> Option<(String, String)> {
+        let zero = [
+            ("pending_max", self.pending_max),
+            ("batch_max", self.batch_max),
+            ("frame_bytes_max", self.frame_bytes_max),
+            ("record_bytes_max", self.record_bytes_max),
+            ("resync_max", self.resync_max),
+        ]
+        .into_iter()
+        .find(|(_, value)| *value == 0);
+        if let Some((key, _)) = zero {
+            return Some((format!("intake.{key}"), "must be at least 1".into()));
+        }
+        if !self.plc_url.starts_with("http://") && !self.plc_url.starts_with("https://") {
+            return Some((
+                "intake.plc_url".into(),
+                format!("{:?} is not an http or https address", self.plc_url),
+            ));
+        }
+        None
+    }
+}
+
+/// `[timelines]`: what is held in memory to answer quickly.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timelines {
+    /// Memory for timelines, in MiB; 0 answers every page from the store.
+    pub memory_mib: usize,
+    /// Days after its last read that a timeline is kept.
+    pub ttl_days: u32,
+    /// Readers above which a post is fanned out in the background.
+    pub sync_threshold: usize,
+    /// Entries looked at for one page before it is returned short.
+    pub page_scan_max: usize,
+}
+
+impl Default for Timelines {
+    fn default() -> Self {
+        Self {
+            memory_mib: 1024,
+            ttl_days: 7,
+            sync_threshold: 5_000,
+            page_scan_max: 100_000,
+        }
+    }
+}
+
+impl Timelines {
+    pub(super) fn fault(&self) -> Option<(String, String)> {
+        (self.page_scan_max < 200).then(|| {
+            (
+                "timelines.page_scan_max".into(),
+                "must be at least 200, the largest page".into(),
+            )
+        })
+    }
+}
+
+/// `[serve]`: the HTTP server.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Serve {
+    /// Address to listen on.
+    pub bind: String,
+    /// Where clients reach us, if that is another address.
+    pub public_url: Option<String>,
+    /// Requests answered at once.
+    pub requests_max: usize,
+    /// Largest request body, in bytes.
+    pub body_bytes_max: usize,
+    /// Seconds a request may take.
+    pub timeout_s: u64,
+    /// Memory for hot record bodies, in MiB.
+    pub cache_mib: usize,
+}
+
+impl Default for Serve {
+    fn default() -> Self {
+        Self {
+            bind: "127.0.0.1:8080".into(),
+            public_url: None,
+            requests_max: 1024,
+            body_bytes_max: 1_000_000,
+            timeout_s: 30,
+            cache_mib: 64,
+        }
+    }
+}
+
+impl Serve {
+    pub(super) fn fault(&self) -> Option<(String, String)> {
+        if self.bind.parse::<std::net::SocketAddr>().is_err() {
+            return Some((
+                "serve.bind".into(),
+                format!("{:?} is not an address and port such as \"127.0.0.1:8080\"", self.bind),
+            ));
+        }
+        if self.requests_max == 0 {
+            return Some(("serve.requests_max".into(), "must be at least 1".into()));
+        }
+        None
+    }
+}

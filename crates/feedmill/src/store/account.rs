@@ -1,0 +1,132 @@
+//! What happened to each unit of work, and what is known of an account.
+
+use record::cid::Cid;
+use serde::Serialize;
+
+/// Counters that add up: every unit of work is counted exactly once. Signed,
+/// because a held unit that is let go moves from one counter to another.
+///
+/// A unit is one operation, one account or identity event, or one frame that
+/// cannot be opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Accounting {
+    /// Changed what is stored.
+    pub applied: i64,
+    /// Was stored already.
+    pub repeated: i64,
+    /// Came after something newer.
+    pub superseded: i64,
+    /// Not of interest.
+    pub filtered: i64,
+    /// Accepted, waiting in a queue.
+    pub pending: i64,
+    /// Waiting for a record it depends on.
+    pub parked: i64,
+    /// Waiting for the account's resync.
+    pub held: i64,
+    /// Refused, kept as a dead letter.
+    pub dead: i64,
+    /// All units received: the sum of the others.
+    pub received: i64,
+}
+
+impl Accounting {
+    /// Adds another set of counters.
+    pub fn add(&mut self, other: &Self) {
+        self.applied += other.applied;
+        self.repeated += other.repeated;
+        self.superseded += other.superseded;
+        self.filtered += other.filtered;
+        self.pending += other.pending;
+        self.parked += other.parked;
+        self.held += other.held;
+        self.dead += other.dead;
+        self.received += other.received;
+    }
+
+    /// Whether every unit received is counted exactly once.
+    pub fn adds_up(&self) -> bool {
+        self.received
+            == self.applied
+                + self.repeated
+                + self.superseded
+                + self.filtered
+                + self.pending
+                + self.parked
+                + self.held
+                + self.dead
+    }
+}
+
+/// The hosting status of an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AccountStatus {
+    #[default]
+    Active,
+    Takendown,
+    Suspended,
+    Deactivated,
+    Deleted,
+    Desynchronized,
+    Throttled,
+}
+
+impl AccountStatus {
+    /// From the fields of an `#account` event. Inactive without a known
+    /// status hides: that is the careful reading of an unknown reason.
+    pub fn of(active: bool, status: Option<&str>) -> Self {
+        match (active, status) {
+            (true, _) => Self::Active,
+            (false, Some("takendown")) => Self::Takendown,
+            (false, Some("suspended")) => Self::Suspended,
+            (false, Some("deleted")) => Self::Deleted,
+            (false, Some("desynchronized")) => Self::Desynchronized,
+            (false, Some("throttled")) => Self::Throttled,
+            (false, _) => Self::Deactivated,
+        }
+    }
+
+    /// Whether the account's records may be seen.
+    pub fn visible(self) -> bool {
+        matches!(self, Self::Active | Self::Desynchronized | Self::Throttled)
+    }
+
+    /// The number under which it is stored; visible ones are even.
+    pub fn code(self) -> i64 {
+        match self {
+            Self::Active => 0,
+            Self::Desynchronized => 2,
+            Self::Throttled => 4,
+            Self::Takendown => 1,
+            Self::Suspended => 3,
+            Self::Deactivated => 5,
+            Self::Deleted => 7,
+        }
+    }
+
+    /// The status behind a stored number.
+    pub fn from_code(code: i64) -> Self {
+        match code {
+            2 => Self::Desynchronized,
+            4 => Self::Throttled,
+            1 => Self::Takendown,
+            3 => Self::Suspended,
+            5 => Self::Deactivated,
+            7 => Self::Deleted,
+            _ => Self::Active,
+        }
+    }
+}
+
+/// What is known of an account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccountState {
+    /// Hosting status.
+    pub status: AccountStatus,
+    /// Newest revision applied.
+    pub rev: u64,
+    /// Root of its tree at that revision, where the source tells it.
+    pub data: Option<Cid>,
+    /// Whether its chain broke and a resync is due.
+    pub broken: bool,
+}

@@ -1,0 +1,143 @@
+//! What goes into the store: checked work, and the cursor it brings.
+
+use record::cid::Cid;
+use serde::Serialize;
+
+use super::account::AccountStatus;
+use super::plan::Derived;
+use crate::clock::Micros;
+
+/// One transaction of work from one source.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// Whose cursor and counters move.
+    pub source: String,
+    /// The cursor after this batch; `None` leaves it where it is.
+    pub cursor: Option<i64>,
+    /// The moment of first sight for everything new in it.
+    pub now_us: Micros,
+    /// The work, in the order of the stream.
+    pub items: Vec<Item>,
+}
+
+/// One thing that the stream said.
+#[derive(Debug, Clone)]
+pub enum Item {
+    /// Operations of one repository.
+    Commit(Commit),
+    /// A repository as a whole, fetched to repair or to backfill.
+    Snapshot(Snapshot),
+    /// A repository's root without its records; differs from ours: resync.
+    Sync {
+        did: String,
+        rev: u64,
+        data: Option<Cid>,
+    },
+    /// Hosting status changed.
+    Account {
+        did: String,
+        status: AccountStatus,
+        time_us: Micros,
+    },
+    /// Handle or keys changed.
+    Identity {
+        did: String,
+        handle: Option<String>,
+        time_us: Micros,
+    },
+    /// Something that could not be opened or understood.
+    Unopened(DeadLetter),
+    /// Units that were not of interest.
+    Filtered(u64),
+}
+
+/// Operations of one repository, made at once.
+#[derive(Debug, Clone)]
+pub struct Commit {
+    pub did: String,
+    pub rev: u64,
+    /// What its source says came before; `None` where it does not say (Jetstream, direct writes).
+    pub chain: Option<Chain>,
+    /// Operations not of interest; they still advance the chain.
+    pub filtered: u64,
+    pub ops: Vec<Op>,
+    /// The frame as it came, to be held if the chain is broken.
+    pub frame: Vec<u8>,
+    /// This frame was held before: it is counted as held already.
+    pub was_held: bool,
+    /// Happened just now, as opposed to being fetched from the past.
+    pub live: bool,
+}
+
+/// The link to the commit before.
+#[derive(Debug, Clone, Copy)]
+pub struct Chain {
+    pub since: Option<u64>,
+    pub prev_data: Option<Cid>,
+    pub data: Option<Cid>,
+}
+
+/// All records of interest of a repository at one revision.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pub did: String,
+    pub rev: u64,
+    pub data: Option<Cid>,
+    pub ops: Vec<Op>,
+    /// How many held frames follow in the same batch; if more were held
+    /// meanwhile the batch is refused and must be made again.
+    pub held: usize,
+}
+
+/// One operation on one record.
+#[derive(Debug, Clone)]
+pub struct Op {
+    pub collection: String,
+    pub rkey: String,
+    pub verdict: Verdict,
+}
+
+/// What the checks said of an operation.
+#[derive(Debug, Clone)]
+pub enum Verdict {
+    Put(Put),
+    Delete,
+    /// The record is at fault. What stood there before is gone all the same.
+    Refused(DeadLetter),
+}
+
+/// A record that passed its checks.
+#[derive(Debug, Clone)]
+pub struct Put {
+    pub cid: Option<Cid>,
+    /// The record as JSON text.
+    pub body: Vec<u8>,
+    /// Its own time, where it has a well-formed one.
+    pub time_us: Option<Micros>,
+    /// References: (path, target).
+    pub links: Vec<(String, String)>,
+    /// Keys and follows.
+    pub derived: Derived,
+}
+
+/// Something refused for good, kept for inspection and replay.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeadLetter {
+    pub id: i64,
+    pub did: String,
+    pub collection: String,
+    pub rkey: String,
+    pub rev: u64,
+    /// Where it stopped: `frame`, `decode`, `verify`, `size`, `lexicon`, `rule`.
+    pub stage: String,
+    pub message: String,
+    /// JSON path of the field at fault.
+    pub path: Vec<String>,
+    pub expected: String,
+    pub received: String,
+    /// The record as JSON, or the frame's bytes as base64.
+    pub raw: String,
+    pub cursor: i64,
+    pub time_us: Micros,
+}

@@ -1,0 +1,125 @@
+//! The store: where checked records come to rest, and what is true.
+//!
+//! In:    batches of checked work, each with the cursor it brings.
+//! Out:   records, pages of collections and feeds, changes in order.
+//! Never: a cursor that moved without its work; an older version over a newer.
+//!
+//! Everything else in the process is derived from here and can be lost.
+
+/// What goes in: one transaction of work.
+pub mod batch;
+/// What comes out on the other side: changes in order.
+pub mod change;
+/// What happened to each unit of work.
+pub mod account;
+/// What to derive from records: lanes and follow sources.
+pub mod plan;
+/// Pages: positions, rows, cursors.
+pub mod page;
+/// The embedded implementation.
+pub mod sqlite;
+
+pub use account::{Accounting, AccountStatus};
+pub use batch::{Batch, Commit, Item, Op, Put, Verdict};
+pub use change::{Change, Drawn};
+pub use page::{FeedQuery, ListQuery, Page, Position, Row};
+pub use plan::{LaneId, Plan, SourceId};
+
+use std::sync::Arc;
+
+/// Why the store did not answer. Sorted by what the caller does.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// The world is at fault (busy, disk full, gone): wait and try again.
+    #[error("the store cannot answer now: {0}")]
+    Passing(String),
+    /// Our own data or code is at fault: stop before it spreads.
+    #[error("the store is damaged or misused: {0}")]
+    Broken(String),
+}
+
+/// What a commit did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Committed {
+    /// Units by what became of them, in this batch alone.
+    pub accounting: Accounting,
+    /// The outbox position after it.
+    pub position: i64,
+    /// Accounts that were found out of step and need a resync.
+    pub broken: Vec<String>,
+}
+
+/// Where checked records come to rest.
+///
+/// Calls block; the caller gives them a thread. A `commit` is all or nothing
+/// and carries the cursor, so a crash may repeat a batch but never skip one.
+/// Writing the same batch twice leaves the same rows and is counted as
+/// repeated. Every read is one snapshot.
+pub trait Store: Send + Sync + std::fmt::Debug {
+    /// Applies `batch` and moves its source's cursor in one transaction.
+    fn commit(&self, batch: Batch) -> Result<Committed, StoreError>;
+
+    /// The cursor of a source; `None` before its first commit.
+    fn cursor(&self, source: &str) -> Result<Option<i64>, StoreError>;
+
+    /// The counters of a source since the beginning; of all sources for `None`.
+    fn accounting(&self, source: Option<&str>) -> Result<Accounting, StoreError>;
+
+    /// The live, visible record at `uri`; `None` if never seen, deleted or hidden.
+    fn record(&self, uri: &str) -> Result<Option<Row>, StoreError>;
+
+    /// Live, visible records by the ids that pages carry, in the order asked; gone ones are absent.
+    fn rows(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError>;
+
+    /// A page of a collection, newest first.
+    fn list(&self, query: &ListQuery) -> Result<Page, StoreError>;
+
+    /// A page of a reader's feed, newest first, from durable rows alone.
+    fn feed(&self, query: &FeedQuery) -> Result<Page, StoreError>;
+
+    /// Where a record stands in the order of its collection, also after its deletion.
+    fn position(&self, uri: &str) -> Result<Option<Position>, StoreError>;
+
+    /// The number under which a key is known; `None` if nobody ever named it.
+    fn key(&self, text: &str) -> Result<Option<i64>, StoreError>;
+
+    /// Changes after `position`, oldest first, at most about `limit`.
+    fn draw(&self, position: i64, limit: usize) -> Result<Drawn, StoreError>;
+
+    /// The newest outbox position.
+    fn head(&self) -> Result<i64, StoreError>;
+
+    /// The last known state of an account; `None` if never heard of.
+    fn account(&self, did: &str) -> Result<Option<account::AccountState>, StoreError>;
+
+    /// Accounts that wait for a resync, at most `limit`.
+    fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError>;
+
+    /// Frames held for an account since its chain broke, in order.
+    fn held(&self, did: &str) -> Result<Vec<Vec<u8>>, StoreError>;
+
+    /// Numbers for the operator.
+    fn counts(&self) -> Result<Counts, StoreError>;
+
+    /// Dead letters, newest first.
+    fn dead(&self, before: Option<i64>, limit: usize) -> Result<Vec<batch::DeadLetter>, StoreError>;
+
+    /// Readers (accounts with at least one follow of this source), at most `limit`, by number.
+    fn followers(&self, source: SourceId, after: i64, limit: usize) -> Result<Vec<(i64, String)>, StoreError>;
+}
+
+/// A store shared by all stages.
+pub type SharedStore = Arc<dyn Store>;
+
+/// Numbers for the operator.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Live records by collection.
+    pub records: Vec<(String, i64)>,
+    /// Accounts ever seen.
+    pub accounts: i64,
+    /// Dead letters kept.
+    pub dead: i64,
+    /// Frames held for accounts out of step.
+    pub held: i64,
+}

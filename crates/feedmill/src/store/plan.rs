@@ -1,0 +1,204 @@
+//! What is derived from records: lanes, in which targets are published under
+//! keys, and follow sources, whose records say who follows which key.
+//!
+//! In:    the configuration; then records.
+//! Out:   for each record, the keys it is published under and the key it follows.
+//! Never: a different answer for the same record and configuration.
+//!
+//! A lane's or source's `spec` is the text of all that decides its rows. The
+//! store keeps it beside the rows: a changed spec is a new lane, rebuilt from
+//! the records, and the old one's rows are dropped.
+
+use std::collections::BTreeMap;
+
+use record::value::Value;
+
+use crate::config::Config;
+use crate::config::collection::Method;
+
+/// A lane's number in the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneId(pub usize);
+
+/// A follow source's number in the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(pub usize);
+
+/// One lane: the records of a collection, in order, under keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lane {
+    pub spec: String,
+    pub nsid: String,
+    /// `author` or dotted paths.
+    pub keys: Vec<String>,
+}
+
+/// One follow source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FollowSource {
+    pub spec: String,
+    pub nsid: String,
+    pub subject: String,
+}
+
+/// One target of a feed, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedTarget {
+    pub short: String,
+    pub nsid: String,
+    pub lane: LaneId,
+    pub max_items: u32,
+}
+
+/// One feed, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedPlan {
+    pub name: String,
+    pub targets: Vec<FeedTarget>,
+    pub follows: Vec<SourceId>,
+    pub hides: Vec<SourceId>,
+    pub include_self: bool,
+    pub mixed: bool,
+    pub end: bool,
+}
+
+/// Everything that is derived from records.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    pub lanes: Vec<Lane>,
+    pub sources: Vec<FollowSource>,
+    pub feeds: Vec<FeedPlan>,
+    by_nsid: BTreeMap<String, (Vec<LaneId>, Vec<SourceId>)>,
+}
+
+/// What one record derives.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Derived {
+    /// Lanes it is in, with its keys there.
+    pub lanes: Vec<(LaneId, Vec<String>)>,
+    /// Keys it follows.
+    pub follows: Vec<(SourceId, String)>,
+}
+
+impl Plan {
+    /// The plan of a checked configuration.
+    pub fn new(config: &Config) -> Self {
+        let mut plan = Self::default();
+        for collection in config.collections.values() {
+            let nsid = &collection.collection;
+            plan.by_nsid.entry(nsid.clone()).or_default();
+            if collection.methods.contains(&Method::ListRecords) {
+                plan.lane(nsid, &["author".to_owned()]);
+            }
+        }
+        for (name, feed) in &config.feeds {
+            let targets = feed
+                .targets()
+                .into_iter()
+                .filter_map(|target| {
+                    let nsid = config.nsid(&target.collection)?.to_owned();
+                    Some(FeedTarget {
+                        lane: plan.lane(&nsid, &target.keys),
+                        short: target.collection,
+                        nsid,
+                        max_items: target.max_items,
+                    })
+                })
+                .collect();
+            let mut resolve = |follows: Vec<crate::config::feed::Follow>| {
+                follows
+                    .into_iter()
+                    .filter_map(|follow| Some(plan.source(config.nsid(&follow.collection)?, &follow.subject)))
+                    .collect()
+            };
+            let (follows, hides) = (resolve(feed.follows()), resolve(feed.hides()));
+            plan.feeds.push(FeedPlan {
+                name: name.clone(),
+                targets,
+                follows,
+                hides,
+                include_self: feed.include_self,
+                mixed: feed.mixed,
+                end: feed.beyond == crate::config::feed::Beyond::End,
+            });
+        }
+        plan
+    }
+
+    fn lane(&mut self, nsid: &str, keys: &[String]) -> LaneId {
+        let spec = format!("{nsid} under {}", keys.join(" "));
+        if let Some(index) = self.lanes.iter().position(|lane| lane.spec == spec) {
+            return LaneId(index);
+        }
+        let id = LaneId(self.lanes.len());
+        self.lanes.push(Lane {
+            spec,
+            nsid: nsid.to_owned(),
+            keys: keys.to_vec(),
+        });
+        self.by_nsid.entry(nsid.to_owned()).or_default().0.push(id);
+        id
+    }
+
+    fn source(&mut self, nsid: &str, subject: &str) -> SourceId {
+        let spec = format!("{nsid} at {subject}");
+        if let Some(index) = self.sources.iter().position(|source| source.spec == spec) {
+            return SourceId(index);
+        }
+        let id = SourceId(self.sources.len());
+        self.sources.push(FollowSource {
+            spec,
+            nsid: nsid.to_owned(),
+            subject: subject.to_owned(),
+        });
+        self.by_nsid.entry(nsid.to_owned()).or_default().1.push(id);
+        id
+    }
+
+    /// Whether records of this collection are kept at all.
+    pub fn keeps(&self, nsid: &str) -> bool {
+        self.by_nsid.contains_key(nsid)
+    }
+
+    /// The lane that lists a collection by author, if it is listed.
+    pub fn listing(&self, nsid: &str) -> Option<LaneId> {
+        self.lanes
+            .iter()
+            .position(|lane| lane.nsid == nsid && lane.keys == ["author"])
+            .map(LaneId)
+    }
+
+    /// The feed of this name.
+    pub fn feed(&self, name: &str) -> Option<&FeedPlan> {
+        self.feeds.iter().find(|feed| feed.name == name)
+    }
+
+    /// What a record derives.
+    pub fn derive(&self, nsid: &str, did: &str, value: &Value<'_>) -> Derived {
+        let Some((lanes, sources)) = self.by_nsid.get(nsid) else {
+            return Derived::default();
+        };
+        let text = |path: &str| value.at(path).and_then(Value::text);
+        let lanes = lanes
+            .iter()
+            .filter_map(|id| {
+                let lane = self.lanes.get(id.0)?;
+                let mut keys: Vec<String> = Vec::with_capacity(lane.keys.len());
+                for path in &lane.keys {
+                    let key = if path == "author" { Some(did) } else { text(path) };
+                    if let Some(key) = key
+                        && !keys.iter().any(|known| known == key)
+                    {
+                        keys.push(key.to_owned());
+                    }
+                }
+                (!keys.is_empty()).then_some((*id, keys))
+            })
+            .collect();
+        let follows = sources
+            .iter()
+            .filter_map(|id| Some((*id, text(&self.sources.get(id.0)?.subject)?.to_owned())))
+            .collect();
+        Derived { lanes, follows }
+    }
+}

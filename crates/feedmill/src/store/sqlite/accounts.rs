@@ -1,0 +1,389 @@
+//! Accounts: the chain of their commits, their status, their repair.
+//!
+//! The chain is the only proof that nothing was lost on the way: each commit
+//! names the one before. Where it breaks, the account's frames are held until
+//! its repository has been fetched; everybody else's go on.
+
+use record::cid::Cid;
+use rusqlite::{Error, OptionalExtension, params};
+
+use super::apply::{Apply, Author, Place, Stamp};
+use crate::clock::Micros;
+use crate::store::account::AccountStatus;
+use crate::store::batch::{Chain, Commit, Item, Op, Snapshot, Verdict};
+use crate::store::change::Change;
+
+/// In step; a resync is due; due, and frames are held.
+pub(super) const IN_STEP: i64 = 0;
+pub(super) const DUE: i64 = 1;
+pub(super) const HOLDING: i64 = 2;
+
+/// An account's row.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    pub(super) status: i64,
+    pub(super) status_us: i64,
+    pub(super) rev: u64,
+    pub(super) data: Option<Cid>,
+    pub(super) snapshot: u64,
+    pub(super) repair: i64,
+}
+
+/// Why a batch cannot be applied as it is.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    Sql(Error),
+    /// More frames were held since the snapshot was prepared.
+    Stale,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl Apply<'_> {
+    /// Applies one item of a batch.
+    pub(super) fn item(&mut self, item: &Item) -> Result<(), Refusal> {
+        match item {
+            Item::Commit(commit) => self.commit(commit)?,
+            Item::Snapshot(snapshot) => self.snapshot(snapshot)?,
+            Item::Sync { did, rev, data } => self.sync(did, *rev, *data)?,
+            Item::Account { did, status, time_us } => self.status(did, *status, *time_us)?,
+            Item::Identity { did, handle, time_us } => self.identity(did, handle.as_deref(), *time_us)?,
+            Item::Unopened(letter) => {
+                self.bury(letter)?;
+                self.tally.dead += 1;
+                self.tally.received += 1;
+            }
+            Item::Filtered(units) => {
+                self.tally.filtered += *units as i64;
+                self.tally.received += *units as i64;
+            }
+        }
+        Ok(())
+    }
+
+    fn known(&self, key: i64) -> Result<Option<Known>, Error> {
+        self.tx
+            .prepare_cached("SELECT status, status_us, rev, data, snapshot, repair FROM account WHERE key = ?1")?
+            .query_row([key], |row| {
+                let data: Option<Vec<u8>> = row.get(3)?;
+                Ok(Known {
+                    status: row.get(0)?,
+                    status_us: row.get(1)?,
+                    rev: row.get::<_, i64>(2)?.cast_unsigned(),
+                    data: data.and_then(|bytes| Cid::from_bytes(&bytes).ok()),
+                    snapshot: row.get::<_, i64>(4)?.cast_unsigned(),
+                    repair: row.get(5)?,
+                })
+            })
+            .optional()
+    }
+
+    fn known_did(&mut self, did: &str) -> Result<Option<(i64, Known)>, Error> {
+        match self.names.known_key(self.tx, did)? {
+            Some(key) => Ok(self.known(key)?.map(|known| (key, known))),
+            None => Ok(None),
+        }
+    }
+
+    fn commit(&mut self, commit: &Commit) -> Result<(), Error> {
+        if commit.was_held {
+            let units = commit.ops.len() as i64 + commit.filtered as i64;
+            self.tally.held -= units;
+            self.tally.received -= units;
+        }
+        let known = self.known_did(&commit.did)?;
+        let genesis = commit.chain.is_some_and(|chain| chain.since.is_none());
+        if known.is_none() && commit.ops.is_empty() && !genesis {
+            self.count_filtered(commit);
+            return Ok(()); // a repository that holds nothing of interest
+        }
+        let (key, known) = match known {
+            Some(found) => found,
+            None => {
+                let key = self.names.key(self.tx, &commit.did)?;
+                self.tx
+                    .prepare_cached("INSERT INTO account (key) VALUES (?1)")?
+                    .execute([key])?;
+                (key, Known::default())
+            }
+        };
+        if let Some(chain) = commit.chain {
+            let fresh = known.rev == 0;
+            if commit.rev > known.rev && !fresh && (known.repair == HOLDING || !follows(&known, chain)) {
+                return self.hold(key, &known, commit);
+            }
+            // History before the first commit we saw exists elsewhere: fetch it, but hold nothing.
+            let repair = if fresh && chain.since.is_some() { DUE } else { known.repair };
+            if repair != known.repair {
+                self.broken.push(commit.did.clone());
+            }
+            if commit.rev > known.rev {
+                self.tx
+                    .prepare_cached("UPDATE account SET rev = ?2, data = ?3, repair = ?4 WHERE key = ?1")?
+                    .execute(params![key, commit.rev.cast_signed(), bytes(chain.data), repair])?;
+            }
+        } else if commit.rev > known.rev {
+            self.tx
+                .prepare_cached("UPDATE account SET rev = ?2, data = NULL WHERE key = ?1")?
+                .execute(params![key, commit.rev.cast_signed()])?;
+        }
+        self.count_filtered(commit);
+        let author = Author {
+            key,
+            did: &commit.did,
+            snapshot: known.snapshot,
+        };
+        let stamp = Stamp {
+            rev: commit.rev,
+            live: commit.live,
+            snapshot: false,
+        };
+        for op in &commit.ops {
+            self.op(author, stamp, op)?;
+        }
+        Ok(())
+    }
+
+    fn count_filtered(&mut self, commit: &Commit) {
+        self.tally.filtered += commit.filtered as i64;
+        self.tally.received += commit.filtered as i64;
+    }
+
+    fn hold(&mut self, key: i64, known: &Known, commit: &Commit) -> Result<(), Error> {
+        let units = commit.ops.len() as i64 + commit.filtered as i64;
+        let added = self
+            .tx
+            .prepare_cached("INSERT OR IGNORE INTO held (account, source, units, rev, frame) VALUES (?1, ?2, ?3, ?4, ?5)")?
+            .execute(params![key, self.source, units, commit.rev.cast_signed(), commit.frame])?;
+        let counter = if added == 1 { &mut self.tally.held } else { &mut self.tally.repeated };
+        *counter += units;
+        self.tally.received += units;
+        if known.repair != HOLDING {
+            self.mark(key, &commit.did, HOLDING)?;
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, key: i64, did: &str, repair: i64) -> Result<(), Error> {
+        self.tx
+            .prepare_cached("UPDATE account SET repair = ?2 WHERE key = ?1")?
+            .execute(params![key, repair])?;
+        self.broken.push(did.to_owned());
+        Ok(())
+    }
+
+    fn sync(&mut self, did: &str, rev: u64, data: Option<Cid>) -> Result<(), Error> {
+        self.tally.received += 1;
+        match self.known_did(did)? {
+            None => self.tally.filtered += 1,
+            Some((_, known)) if known.rev == rev && known.data == data => self.tally.repeated += 1,
+            Some((_, known)) if rev <= known.rev => self.tally.superseded += 1,
+            Some((key, known)) => {
+                if known.repair != HOLDING {
+                    self.mark(key, did, HOLDING)?;
+                }
+                self.tally.applied += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), Refusal> {
+        let key = self.names.key(self.tx, &snapshot.did)?;
+        let held: i64 = self
+            .tx
+            .prepare_cached("SELECT count(*) FROM held WHERE account = ?1")?
+            .query_row([key], |row| row.get(0))?;
+        if held != snapshot.held as i64 {
+            return Err(Refusal::Stale);
+        }
+        let known = self.known(key)?.unwrap_or_default();
+        let author = Author {
+            key,
+            did: &snapshot.did,
+            snapshot: known.snapshot,
+        };
+        let stamp = Stamp {
+            rev: snapshot.rev,
+            live: false,
+            snapshot: true,
+        };
+        for op in &snapshot.ops {
+            self.op(author, stamp, op)?;
+        }
+        self.delete_absent(author, snapshot)?;
+        let (rev, data) = if snapshot.rev >= known.rev {
+            (snapshot.rev, snapshot.data)
+        } else {
+            (known.rev, known.data)
+        };
+        self.tx
+            .prepare_cached(
+                "INSERT INTO account (key, rev, data, snapshot, repair) VALUES (?1, ?2, ?3, ?4, 0)
+                 ON CONFLICT (key) DO UPDATE SET rev = ?2, data = ?3, snapshot = max(snapshot, ?4), repair = 0",
+            )?
+            .execute(params![key, rev.cast_signed(), bytes(data), snapshot.rev.cast_signed()])?;
+        // The frames follow in this batch; those that still do not fit are held anew.
+        self.tx
+            .prepare_cached("DELETE FROM held WHERE account = ?1")?
+            .execute([key])?;
+        Ok(())
+    }
+
+    /// Deletes what the snapshot no longer holds.
+    fn delete_absent(&mut self, author: Author<'_>, snapshot: &Snapshot) -> Result<(), Error> {
+        let present: std::collections::BTreeSet<(&str, &str)> = snapshot
+            .ops
+            .iter()
+            .map(|op| (op.collection.as_str(), op.rkey.as_str()))
+            .collect();
+        for (nsid, rkey) in self.live_of(author.key)? {
+            if !present.contains(&(nsid.as_str(), rkey.as_str())) {
+                let op = Op {
+                    collection: nsid,
+                    rkey,
+                    verdict: Verdict::Delete,
+                };
+                let stamp = Stamp {
+                    rev: snapshot.rev,
+                    live: false,
+                    snapshot: true,
+                };
+                self.op(author, stamp, &op)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every live record of an author: (collection, rkey).
+    fn live_of(&self, author: i64) -> Result<Vec<(String, String)>, Error> {
+        let mut found = Vec::new();
+        for (index, lane) in self.plan.lanes.iter().enumerate() {
+            if lane.keys != ["author"] {
+                continue;
+            }
+            let Some(id) = self.ids.lanes.get(index) else { continue };
+            let mut statement = self.tx.prepare_cached(
+                "SELECT r.rkey FROM published p JOIN record r ON r.id = p.record WHERE p.lane = ?1 AND p.key = ?2",
+            )?;
+            let rkeys = statement.query_map(params![id, author], |row| row.get::<_, String>(0))?;
+            for rkey in rkeys {
+                found.push((lane.nsid.clone(), rkey?));
+            }
+        }
+        Ok(found)
+    }
+
+    fn status(&mut self, did: &str, status: AccountStatus, time_us: Micros) -> Result<(), Error> {
+        self.tally.received += 1;
+        let known = self.known_did(did)?;
+        if known.is_none() && status == AccountStatus::Active {
+            self.tally.filtered += 1; // nothing of theirs is here, and nothing needs hiding
+            return Ok(());
+        }
+        let (key, known) = match known {
+            Some(found) => found,
+            None => (self.names.key(self.tx, did)?, Known::default()),
+        };
+        if time_us <= known.status_us {
+            let same = time_us == known.status_us && status.code() == known.status;
+            *(if same { &mut self.tally.repeated } else { &mut self.tally.superseded }) += 1;
+            return Ok(());
+        }
+        self.tx
+            .prepare_cached(
+                "INSERT INTO account (key, status, status_us) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (key) DO UPDATE SET status = ?2, status_us = ?3",
+            )?
+            .execute(params![key, status.code(), time_us])?;
+        self.tally.applied += 1;
+        if status == AccountStatus::Deleted {
+            self.purge(key, did, &known)?;
+        }
+        if AccountStatus::from_code(known.status).visible() != status.visible() {
+            self.changes.push(Change::Account {
+                key,
+                did: did.to_owned(),
+                visible: status.visible(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Removes everything of a deleted account; what is replayed of it later is superseded.
+    fn purge(&mut self, key: i64, did: &str, known: &Known) -> Result<(), Error> {
+        let author = Author {
+            key,
+            did,
+            snapshot: known.snapshot,
+        };
+        for (nsid, rkey) in self.live_of(key)? {
+            let collection = self.names.collection(self.tx, &nsid)?;
+            let uri = format!("at://{did}/{nsid}/{rkey}");
+            let found = self
+                .tx
+                .prepare_cached("SELECT id, time FROM record WHERE hash = ?1 AND author = ?2 AND collection = ?3 AND rkey = ?4")?
+                .query_row(params![super::names::hash(&uri), key, collection, rkey], |row| {
+                    Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+                })
+                .optional()?;
+            let Some((id, time)) = found else { continue };
+            let place = Place {
+                author,
+                collection,
+                nsid: &nsid,
+                rkey: &rkey,
+                uri,
+            };
+            self.withdraw(&place, id, time)?;
+            self.tx
+                .prepare_cached("DELETE FROM record WHERE id = ?1")?
+                .execute([id])?;
+        }
+        self.tx
+            .prepare_cached("UPDATE account SET snapshot = max(snapshot, rev), repair = 0 WHERE key = ?1")?
+            .execute([key])?;
+        let units: Option<i64> = self
+            .tx
+            .prepare_cached("SELECT sum(units) FROM held WHERE account = ?1")?
+            .query_row([key], |row| row.get(0))?;
+        self.tally.held -= units.unwrap_or(0);
+        self.tally.superseded += units.unwrap_or(0);
+        self.tx
+            .prepare_cached("DELETE FROM held WHERE account = ?1")?
+            .execute([key])?;
+        Ok(())
+    }
+
+    fn identity(&mut self, did: &str, handle: Option<&str>, time_us: Micros) -> Result<(), Error> {
+        self.tally.received += 1;
+        let Some((key, _)) = self.known_did(did)? else {
+            self.tally.filtered += 1;
+            return Ok(());
+        };
+        let changed = self
+            .tx
+            .prepare_cached("UPDATE account SET handle = coalesce(?2, handle), handle_us = ?3 WHERE key = ?1 AND handle_us < ?3")?
+            .execute(params![key, handle, time_us])?;
+        *(if changed == 1 { &mut self.tally.applied } else { &mut self.tally.repeated }) += 1;
+        Ok(())
+    }
+}
+
+/// Whether a commit follows directly on what is known.
+fn follows(known: &Known, chain: Chain) -> bool {
+    let rev = chain.since == Some(known.rev);
+    let data = match (known.data, chain.prev_data) {
+        (Some(ours), Some(theirs)) => ours == theirs,
+        _ => true,
+    };
+    rev && data
+}
+
+fn bytes(cid: Option<Cid>) -> Option<Vec<u8>> {
+    cid.map(|cid| cid.as_bytes().to_vec())
+}

@@ -1,0 +1,340 @@
+//! Applying operations: which version wins, and what follows from it.
+//!
+//! In:    checked operations, one transaction.
+//! Out:   rows, derived rows, references, changes, and one count per operation.
+//! Never: an older version over a newer one, in any order of arrival.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, Error, OptionalExtension, params};
+
+use super::derive::{self, Ids, Subject};
+use super::names::{Names, hash};
+use crate::clock::Micros;
+use crate::store::account::Accounting;
+use crate::store::batch::{DeadLetter, Op, Put, Verdict};
+use crate::store::change::Change;
+use crate::store::plan::Plan;
+
+pub(super) const LIVE: i64 = 0;
+pub(super) const DELETED: i64 = 1;
+pub(super) const REFUSED: i64 = 2;
+
+/// One transaction's work in progress.
+#[derive(Debug)]
+pub(super) struct Apply<'a> {
+    pub(super) tx: &'a Connection,
+    pub(super) names: &'a mut Names,
+    pub(super) plan: &'a Plan,
+    pub(super) ids: &'a Ids,
+    pub(super) source: &'a str,
+    pub(super) cursor: i64,
+    pub(super) now_us: Micros,
+    pub(super) tally: Accounting,
+    pub(super) changes: Vec<Change>,
+    pub(super) broken: Vec<String>,
+    /// Live records gained or lost, by collection number.
+    pub(super) live: BTreeMap<i64, i64>,
+}
+
+/// What became of one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Applied,
+    Repeated,
+    Superseded,
+    Dead,
+}
+
+/// Whose operation it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Author<'a> {
+    pub(super) key: i64,
+    pub(super) did: &'a str,
+    /// The revision of the account's last snapshot.
+    pub(super) snapshot: u64,
+}
+
+/// When and how an operation was made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stamp {
+    pub(super) rev: u64,
+    /// Happened just now, so it enters the live stream.
+    pub(super) live: bool,
+    /// Part of a snapshot: the same content under another revision is no news.
+    pub(super) snapshot: bool,
+}
+
+#[derive(Debug)]
+struct Stored {
+    id: i64,
+    rev: u64,
+    state: i64,
+    time: i64,
+    seen: i64,
+    cid: Option<Vec<u8>>,
+}
+
+impl Apply<'_> {
+    /// Applies one operation and counts it.
+    pub(super) fn op(&mut self, author: Author<'_>, stamp: Stamp, op: &Op) -> Result<(), Error> {
+        let outcome = self.decide(author, stamp, op)?;
+        let counter = match outcome {
+            Outcome::Applied => &mut self.tally.applied,
+            Outcome::Repeated => &mut self.tally.repeated,
+            Outcome::Superseded => &mut self.tally.superseded,
+            Outcome::Dead => &mut self.tally.dead,
+        };
+        *counter += 1;
+        self.tally.received += 1;
+        Ok(())
+    }
+
+    fn decide(&mut self, author: Author<'_>, stamp: Stamp, op: &Op) -> Result<Outcome, Error> {
+        let uri = format!("at://{}/{}/{}", author.did, op.collection, op.rkey);
+        let collection = self.names.collection(self.tx, &op.collection)?;
+        let stored = self.find(&uri, collection, author.key, &op.rkey)?;
+        if let Some(verdict) = settled(stored.as_ref(), author, stamp, &op.verdict) {
+            return Ok(verdict);
+        }
+        let at = Place {
+            author,
+            collection,
+            nsid: &op.collection,
+            rkey: &op.rkey,
+            uri,
+        };
+        match &op.verdict {
+            Verdict::Put(put) => {
+                self.put(&at, stamp, stored, put)?;
+                Ok(Outcome::Applied)
+            }
+            Verdict::Delete => {
+                self.clear(&at, stamp, stored, DELETED)?;
+                Ok(Outcome::Applied)
+            }
+            Verdict::Refused(letter) => {
+                self.clear(&at, stamp, stored, REFUSED)?;
+                self.bury(letter)?;
+                Ok(Outcome::Dead)
+            }
+        }
+    }
+
+    fn find(&self, uri: &str, collection: i64, author: i64, rkey: &str) -> Result<Option<Stored>, Error> {
+        self.tx
+            .prepare_cached(
+                "SELECT id, rev, state, time, seen, cid FROM record
+                 WHERE hash = ?1 AND author = ?2 AND collection = ?3 AND rkey = ?4",
+            )?
+            .query_row(params![hash(uri), author, collection, rkey], |row| {
+                Ok(Stored {
+                    id: row.get(0)?,
+                    rev: row.get::<_, i64>(1)?.cast_unsigned(),
+                    state: row.get(2)?,
+                    time: row.get(3)?,
+                    seen: row.get(4)?,
+                    cid: row.get(5)?,
+                })
+            })
+            .optional()
+    }
+
+    fn put(&mut self, at: &Place<'_>, stamp: Stamp, stored: Option<Stored>, put: &Put) -> Result<(), Error> {
+        // First sight survives edits, not recreation.
+        let seen = match &stored {
+            Some(old) if old.state == LIVE => old.seen,
+            _ => self.now_us,
+        };
+        let time = match put.time_us {
+            Some(time) if time <= seen => time,
+            _ => seen,
+        };
+        let body = String::from_utf8_lossy(&put.body);
+        let cid = put.cid.as_ref().map(|cid| cid.as_bytes().as_slice());
+        let mut place_again = true;
+        let id = match &stored {
+            Some(old) => {
+                if old.state == LIVE {
+                    place_again = self.unplace_if_moved(at, old, time, put)?;
+                } else {
+                    *self.live.entry(at.collection).or_default() += 1;
+                }
+                self.tx
+                    .prepare_cached("UPDATE record SET rev = ?2, state = 0, time = ?3, seen = ?4, cid = ?5, body = ?6 WHERE id = ?1")?
+                    .execute(params![old.id, stamp.rev.cast_signed(), time, seen, cid, body])?;
+                self.tx
+                    .prepare_cached("DELETE FROM reference WHERE record = ?1")?
+                    .execute([old.id])?;
+                old.id
+            }
+            None => {
+                *self.live.entry(at.collection).or_default() += 1;
+                self.tx
+                    .prepare_cached(
+                        "INSERT INTO record (hash, collection, author, rkey, rev, state, time, seen, cid, body)
+                         VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9)",
+                    )?
+                    .execute(params![
+                        hash(&at.uri), at.collection, at.author.key, at.rkey, stamp.rev.cast_signed(), time, seen, cid, body
+                    ])?;
+                self.tx.last_insert_rowid()
+            }
+        };
+        self.refer(id, &put.links)?;
+        let lanes = if place_again {
+            let subject = at.subject(id, time);
+            derive::add(self.tx, self.names, self.ids, subject, &put.derived, &mut self.changes)?
+        } else {
+            Vec::new()
+        };
+        self.changes.push(Change::Put {
+            record: id,
+            uri: at.uri.clone(),
+            live: stamp.live,
+            lanes,
+        });
+        Ok(())
+    }
+
+    /// Takes an edited record's derived rows away if the edit moves it; says whether it did.
+    fn unplace_if_moved(&mut self, at: &Place<'_>, old: &Stored, time: i64, put: &Put) -> Result<bool, Error> {
+        let was = self.derived(at, old.id)?;
+        if was == put.derived && old.time == time {
+            return Ok(false);
+        }
+        let subject = at.subject(old.id, old.time);
+        derive::remove(self.tx, self.names, self.ids, subject, &was, &mut self.changes)?;
+        // For those who draw, a moved record is a delete and an insert.
+        self.changes.push(Change::Delete {
+            record: old.id,
+            uri: at.uri.clone(),
+        });
+        Ok(true)
+    }
+
+    fn derived(&self, at: &Place<'_>, id: i64) -> Result<crate::store::plan::Derived, Error> {
+        let body: Option<String> = self
+            .tx
+            .prepare_cached("SELECT body FROM record WHERE id = ?1")?
+            .query_row([id], |row| row.get(0))?;
+        Ok(derive::of_body(self.plan, at.nsid, at.author.did, body.as_deref().unwrap_or("null")))
+    }
+
+    /// Leaves a tombstone, whatever stood there.
+    fn clear(&mut self, at: &Place<'_>, stamp: Stamp, stored: Option<Stored>, state: i64) -> Result<(), Error> {
+        let Some(old) = stored else {
+            self.tx
+                .prepare_cached(
+                    "INSERT INTO record (hash, collection, author, rkey, rev, state, time, seen)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)",
+                )?
+                .execute(params![
+                    hash(&at.uri), at.collection, at.author.key, at.rkey, stamp.rev.cast_signed(), state, self.now_us
+                ])?;
+            return Ok(());
+        };
+        if old.state == LIVE {
+            self.withdraw(at, old.id, old.time)?;
+        }
+        self.tx
+            .prepare_cached("UPDATE record SET rev = ?2, state = ?3, cid = NULL, body = NULL WHERE id = ?1")?
+            .execute(params![old.id, stamp.rev.cast_signed(), state])?;
+        Ok(())
+    }
+
+    /// Takes a live record out of every lane, follow list and reference table.
+    pub(super) fn withdraw(&mut self, at: &Place<'_>, id: i64, time: i64) -> Result<(), Error> {
+        let was = self.derived(at, id)?;
+        derive::remove(self.tx, self.names, self.ids, at.subject(id, time), &was, &mut self.changes)?;
+        self.tx
+            .prepare_cached("DELETE FROM reference WHERE record = ?1")?
+            .execute([id])?;
+        *self.live.entry(at.collection).or_default() -= 1;
+        self.changes.push(Change::Delete {
+            record: id,
+            uri: at.uri.clone(),
+        });
+        Ok(())
+    }
+
+    fn refer(&mut self, id: i64, links: &[(String, String)]) -> Result<(), Error> {
+        for (path, target) in links {
+            let path = self.names.path(self.tx, path)?;
+            self.tx
+                .prepare_cached("INSERT OR IGNORE INTO reference (record, path, uri, target) VALUES (?1, ?2, ?3, ?4)")?
+                .execute(params![id, path, target, hash(target)])?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a dead letter.
+    pub(super) fn bury(&mut self, letter: &DeadLetter) -> Result<(), Error> {
+        let path = serde_json::to_string(&letter.path).unwrap_or_default();
+        self.tx
+            .prepare_cached(
+                "INSERT INTO dead (source, did, collection, rkey, rev, stage, message, path, expected, received, raw, cursor, time)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+            )?
+            .execute(params![
+                self.source, letter.did, letter.collection, letter.rkey, letter.rev.cast_signed(), letter.stage,
+                letter.message, path, letter.expected, letter.received, letter.raw, self.cursor, self.now_us
+            ])?;
+        Ok(())
+    }
+}
+
+/// Where an operation lands.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    pub(super) author: Author<'a>,
+    pub(super) collection: i64,
+    pub(super) nsid: &'a str,
+    pub(super) rkey: &'a str,
+    pub(super) uri: String,
+}
+
+impl Place<'_> {
+    fn subject(&self, record: i64, time: i64) -> Subject<'_> {
+        Subject {
+            record,
+            author: self.author.key,
+            did: self.author.did,
+            rkey: self.rkey,
+            time,
+        }
+    }
+}
+
+/// The outcome of an operation that changes nothing; `None` if it must be applied.
+fn settled(stored: Option<&Stored>, author: Author<'_>, stamp: Stamp, verdict: &Verdict) -> Option<Outcome> {
+    let Some(old) = stored else {
+        let late = !stamp.snapshot && stamp.rev <= author.snapshot;
+        return late.then_some(Outcome::Superseded);
+    };
+    if stamp.snapshot {
+        let same = match verdict {
+            Verdict::Put(put) => {
+                old.state == LIVE && put.cid.is_some() && put.cid.map(|cid| cid.as_bytes().to_vec()) == old.cid
+            }
+            Verdict::Delete => old.state != LIVE,
+            Verdict::Refused(_) => old.state == REFUSED,
+        };
+        if same {
+            return Some(Outcome::Repeated);
+        }
+    }
+    let refused_again = old.state == REFUSED && matches!(verdict, Verdict::Refused(_));
+    let deleted_again = old.state == DELETED && matches!(verdict, Verdict::Delete);
+    let live_again = old.state == LIVE && !matches!(verdict, Verdict::Delete);
+    if stamp.rev == old.rev {
+        // Deletes win ties; a refused record may be let in by a later check.
+        return match (old.state, verdict) {
+            _ if refused_again || deleted_again || live_again => Some(Outcome::Repeated),
+            (DELETED, _) => Some(Outcome::Superseded),
+            _ => None,
+        };
+    }
+    let older = stamp.rev < old.rev || (!stamp.snapshot && stamp.rev <= author.snapshot);
+    older.then_some(Outcome::Superseded)
+}

@@ -1,0 +1,277 @@
+//! A reader's feed from durable rows alone: exact at any depth, in one snapshot.
+//!
+//! Up to [`SEEK_KEYS_MAX`] followed keys it merges the keys' own rows, found
+//! by seeks; beyond that it walks the lane by time and asks of each record
+//! whether one of its keys is followed. Both give the same entries in the
+//! same order, so the choice is one of cost alone.
+
+use std::collections::{BinaryHeap, HashSet, VecDeque};
+
+use rusqlite::{Connection, Error, OptionalExtension, params};
+
+use super::derive::{Ids, unpack};
+use super::names::find_key;
+use super::read::{ROW, ROW_FROM, VISIBLE, tail, to_row};
+use crate::store::page::{FeedQuery, Page, Position, Row};
+use crate::store::plan::{Plan, SourceId};
+
+/// Followed keys up to which each is sought on its own.
+const SEEK_KEYS_MAX: usize = 5_000;
+/// Rows fetched from one stream at a time, at most.
+const CHUNK_MAX: usize = 256;
+
+/// A candidate at the head of a stream. The order is the feed's order.
+#[derive(Debug, PartialEq, Eq)]
+struct Head {
+    position: Position,
+    record: i64,
+    stream: usize,
+}
+
+impl Ord for Head {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.position.cmp(&other.position)
+    }
+}
+
+impl PartialOrd for Head {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Entries of one lane, newest first: under one key, or all those the reader follows.
+#[derive(Debug)]
+struct Stream {
+    lane: usize,
+    key: Option<i64>,
+    buffer: VecDeque<(i64, String, i64)>,
+    after: (i64, String),
+    chunk: usize,
+    ended: bool,
+}
+
+/// One page in the making.
+#[derive(Debug)]
+struct Merge<'a> {
+    connection: &'a Connection,
+    lanes: Vec<(i64, &'a str)>,
+    followed: HashSet<i64>,
+    hidden: HashSet<i64>,
+    streams: Vec<Stream>,
+    heads: BinaryHeap<Head>,
+    looked: usize,
+}
+
+pub(super) fn feed(connection: &Connection, plan: &Plan, ids: &Ids, query: &FeedQuery) -> Result<Page, Error> {
+    let Some(reader) = find_key(connection, &query.reader)? else { return Ok(Page::default()) };
+    let mut followed = keys_of(connection, ids, &query.follows, reader)?;
+    if query.include_self {
+        followed.insert(reader);
+    }
+    let hidden = keys_of(connection, ids, &query.hides, reader)?;
+    followed.retain(|key| !hidden.contains(key));
+    let lanes: Vec<(i64, &str)> = query
+        .lanes
+        .iter()
+        .filter_map(|(lane, _)| Some((*ids.lanes.get(lane.0)?, plan.lanes.get(lane.0)?.nsid.as_str())))
+        .collect();
+    let caps: Vec<Option<usize>> = query.lanes.iter().map(|(_, cap)| *cap).collect();
+    // With a cap the newest entries must be counted, so the merge begins at the top.
+    let from = if caps.iter().all(Option::is_none) { query.before.as_ref() } else { None };
+    let mut merge = Merge::new(connection, lanes, followed, hidden, from, query.scan_max)?;
+    merge.page(query, caps)
+}
+
+/// The keys that the reader's records of these sources name.
+fn keys_of(connection: &Connection, ids: &Ids, sources: &[SourceId], reader: i64) -> Result<HashSet<i64>, Error> {
+    let mut keys = HashSet::new();
+    for source in sources {
+        let Some(source) = ids.sources.get(source.0) else { continue };
+        let mut statement = connection.prepare_cached("SELECT DISTINCT key FROM follow WHERE source = ?1 AND reader = ?2")?;
+        for key in statement.query_map(params![source, reader], |row| row.get(0))? {
+            keys.insert(key?);
+        }
+    }
+    Ok(keys)
+}
+
+impl<'a> Merge<'a> {
+    fn new(
+        connection: &'a Connection,
+        lanes: Vec<(i64, &'a str)>,
+        followed: HashSet<i64>,
+        hidden: HashSet<i64>,
+        from: Option<&Position>,
+        scan_max: usize,
+    ) -> Result<Self, Error> {
+        let mut streams = Vec::new();
+        for (lane, (_, nsid)) in lanes.iter().enumerate() {
+            let after = start(from, nsid);
+            let stream = |key| Stream {
+                lane,
+                key,
+                buffer: VecDeque::new(),
+                after: after.clone(),
+                chunk: 1,
+                ended: false,
+            };
+            if followed.len() <= SEEK_KEYS_MAX {
+                streams.extend(followed.iter().map(|key| stream(Some(*key))));
+            } else {
+                streams.push(Stream { chunk: CHUNK_MAX, ..stream(None) });
+            }
+        }
+        let mut merge = Self {
+            connection,
+            lanes,
+            followed,
+            hidden,
+            streams,
+            heads: BinaryHeap::new(),
+            looked: 0,
+        };
+        for stream in 0..merge.streams.len() {
+            merge.advance(stream, scan_max)?;
+        }
+        Ok(merge)
+    }
+
+    fn page(&mut self, query: &FeedQuery, caps: Vec<Option<usize>>) -> Result<Page, Error> {
+        let mut left: Vec<usize> = caps.into_iter().map(|cap| cap.unwrap_or(usize::MAX)).collect();
+        let mut rows: Vec<Row> = Vec::with_capacity(query.limit.min(1024));
+        let mut seen: Option<(i64, Position)> = None;
+        while let Some(head) = self.heads.pop() {
+            let lane = self.streams.get(head.stream).map_or(0, |stream| stream.lane);
+            self.advance(head.stream, query.scan_max)?;
+            if seen.as_ref().is_some_and(|(record, _)| *record == head.record) {
+                continue; // the same record under another key
+            }
+            self.looked += 1;
+            let row = self.visible(head.record)?;
+            let here = head.position;
+            seen = Some((head.record, here.clone()));
+            if let Some(row) = row
+                && let Some(left) = left.get_mut(lane).filter(|left| **left > 0)
+            {
+                *left -= 1;
+                if query.before.as_ref().is_none_or(|before| here < *before) {
+                    if rows.len() == query.limit {
+                        return Ok(Page {
+                            next: rows.last().map(Row::position),
+                            rows,
+                        });
+                    }
+                    rows.push(row);
+                }
+            }
+            if self.looked >= query.scan_max {
+                return Ok(Page { rows, next: Some(here) });
+            }
+        }
+        Ok(Page { rows, next: None })
+    }
+
+    /// The record if it may be seen by this reader.
+    fn visible(&self, record: i64) -> Result<Option<Row>, Error> {
+        let found = self
+            .connection
+            .prepare_cached(&format!("SELECT {ROW}, r.author FROM {ROW_FROM} WHERE r.id = ?1 AND {VISIBLE}"))?
+            .query_row([record], |row| Ok((to_row(row)?, row.get::<_, i64>(7)?)))
+            .optional()?;
+        Ok(found
+            .filter(|(_, author)| !self.hidden.contains(author))
+            .map(|(row, _)| row))
+    }
+
+    /// Puts the stream's next candidate among the heads.
+    fn advance(&mut self, index: usize, scan_max: usize) -> Result<(), Error> {
+        let Some(stream) = self.streams.get_mut(index) else { return Ok(()) };
+        let Some(&(lane, nsid)) = self.lanes.get(stream.lane) else { return Ok(()) };
+        while stream.buffer.is_empty() && !stream.ended {
+            self.looked += stream.fetch(self.connection, lane, &self.followed)?;
+            if self.looked >= scan_max {
+                break;
+            }
+        }
+        let next = match stream.buffer.pop_front() {
+            Some(next) => next,
+            None if stream.ended => return Ok(()),
+            // Out of budget: an empty place holder keeps the page from passing what was not read.
+            None => (stream.after.0, stream.after.1.clone(), 0),
+        };
+        let (time_us, tail, record) = next;
+        self.heads.push(Head {
+            position: Position {
+                time_us,
+                uri: uri(nsid, &tail),
+            },
+            record,
+            stream: index,
+        });
+        Ok(())
+    }
+}
+
+impl Stream {
+    /// Reads the next rows; returns how many were looked at in vain.
+    fn fetch(&mut self, connection: &Connection, lane: i64, followed: &HashSet<i64>) -> Result<usize, Error> {
+        let mut read = 0;
+        let mut in_vain = 0;
+        let limit = self.chunk as i64;
+        let (time, tail) = self.after.clone();
+        if let Some(key) = self.key {
+            let mut statement = connection.prepare_cached(
+                "SELECT time, tail, record FROM published WHERE lane = ?1 AND key = ?2 AND (time, tail) < (?3, ?4)
+                 ORDER BY time DESC, tail DESC LIMIT ?5",
+            )?;
+            let mut rows = statement.query(params![lane, key, time, tail, limit])?;
+            while let Some(row) = rows.next()? {
+                read += 1;
+                self.after = (row.get(0)?, row.get(1)?);
+                self.buffer.push_back((self.after.0, self.after.1.clone(), row.get(2)?));
+            }
+        } else {
+            let mut statement = connection.prepare_cached(
+                "SELECT time, tail, record, keys FROM recent WHERE lane = ?1 AND (time, tail) < (?2, ?3)
+                 ORDER BY time DESC, tail DESC LIMIT ?4",
+            )?;
+            let mut rows = statement.query(params![lane, time, tail, limit])?;
+            while let Some(row) = rows.next()? {
+                read += 1;
+                self.after = (row.get(0)?, row.get(1)?);
+                if unpack(row.get_ref(3)?.as_blob()?).any(|key| followed.contains(&key)) {
+                    self.buffer.push_back((self.after.0, self.after.1.clone(), row.get(2)?));
+                } else {
+                    in_vain += 1;
+                }
+            }
+        }
+        self.ended = read < self.chunk;
+        self.chunk = (self.chunk * 4).min(CHUNK_MAX);
+        Ok(in_vain)
+    }
+}
+
+fn uri(nsid: &str, tail: &str) -> String {
+    match tail.split_once('/') {
+        Some((did, rkey)) => format!("at://{did}/{nsid}/{rkey}"),
+        None => tail.to_owned(),
+    }
+}
+
+/// The (time, tail) below which a lane is read, for a position that may name
+/// a record of another collection: the tail is then one that sorts alike.
+fn start(from: Option<&Position>, nsid: &str) -> (i64, String) {
+    let Some(position) = from else { return (i64::MAX, String::new()) };
+    let mut parts = position.uri.strip_prefix("at://").unwrap_or_default().splitn(3, '/');
+    let (did, other, _) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next());
+    let tail = match other.cmp(nsid) {
+        std::cmp::Ordering::Equal => tail(&position.uri),
+        // All of this author's records sort before the position's collection: they are all below it.
+        std::cmp::Ordering::Greater => format!("{did}/\u{7f}"),
+        // They all sort after it: none of this author's at this time is below it.
+        std::cmp::Ordering::Less => format!("{did}/"),
+    };
+    (position.time_us, tail)
+}

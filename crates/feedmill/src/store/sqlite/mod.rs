@@ -1,0 +1,283 @@
+//! The embedded store: SQLite in WAL mode, one writer thread, a pool of readers.
+//!
+//! SQLite in memory (`sqlite::memory:`) is the second implementation of the
+//! trait: the same code without a file, for tests and demos.
+
+mod accounts;
+mod apply;
+mod derive;
+mod feed;
+mod names;
+mod outbox;
+mod read;
+mod rebuild;
+mod schema;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension, params};
+
+use super::account::{Accounting, AccountState};
+use super::batch::{Batch, DeadLetter};
+use super::change::Drawn;
+use super::page::{FeedQuery, ListQuery, Page, Position, Row};
+use super::plan::{Plan, SourceId};
+use super::{Committed, Counts, Store, StoreError};
+use derive::Ids;
+use writer::Writer;
+
+/// The embedded store.
+#[derive(Debug)]
+pub struct SqliteStore {
+    plan: Arc<Plan>,
+    ids: Ids,
+    readers: Pool,
+    writer: Writer,
+}
+
+/// Connections that answer reads.
+#[derive(Debug)]
+struct Pool {
+    idle: Mutex<Vec<Connection>>,
+    freed: Condvar,
+}
+
+impl SqliteStore {
+    /// Opens or creates the store of a configuration, and brings it in line with the plan.
+    pub fn open(settings: &crate::config::Store, plan: Plan) -> Result<Self, StoreError> {
+        let place = Place::of(&settings.url);
+        let mut connection = place.connect(settings.cache_mib)?;
+        schema::migrate(&mut connection).map_err(sql)?;
+        let ids = rebuild::align(&mut connection, &plan).map_err(sql)?;
+        let plan = Arc::new(plan);
+        let idle = (0..settings.readers.get())
+            .map(|_| place.connect(settings.cache_mib))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            writer: Writer::start(connection, Arc::clone(&plan), ids.clone(), settings.outbox_max)?,
+            plan,
+            ids,
+            readers: Pool {
+                idle: Mutex::new(idle),
+                freed: Condvar::new(),
+            },
+        })
+    }
+
+    /// The plan this store follows.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// The file's number of a lane or source, as changes carry it.
+    pub fn lane_number(&self, lane: super::LaneId) -> Option<i64> {
+        self.ids.lanes.get(lane.0).copied()
+    }
+
+    /// The file's number of a follow source, as changes carry it.
+    pub fn source_number(&self, source: SourceId) -> Option<i64> {
+        self.ids.sources.get(source.0).copied()
+    }
+
+    /// Runs `read` in one snapshot on a pooled connection.
+    fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, StoreError> {
+        let mut idle = self.readers.idle.lock();
+        let mut connection = loop {
+            match idle.pop() {
+                Some(connection) => break connection,
+                None => self.readers.freed.wait(&mut idle),
+            }
+        };
+        drop(idle);
+        let result = connection.transaction().and_then(|tx| {
+            let value = read(&tx)?;
+            tx.commit()?;
+            Ok(value)
+        });
+        self.readers.idle.lock().push(connection);
+        self.readers.freed.notify_one();
+        result.map_err(sql)
+    }
+}
+
+impl Store for SqliteStore {
+    fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+        self.writer.commit(batch)
+    }
+
+    fn cursor(&self, source: &str) -> Result<Option<i64>, StoreError> {
+        self.read(|connection| {
+            let cursor = connection
+                .prepare_cached("SELECT cursor FROM source WHERE name = ?1")?
+                .query_row([source], |row| row.get(0))
+                .optional()?;
+            Ok(cursor.flatten())
+        })
+    }
+
+    fn accounting(&self, source: Option<&str>) -> Result<Accounting, StoreError> {
+        self.read(|connection| read::accounting(connection, source))
+    }
+
+    fn record(&self, uri: &str) -> Result<Option<Row>, StoreError> {
+        self.read(|connection| read::record(connection, uri))
+    }
+
+    fn rows(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError> {
+        self.read(|connection| read::rows(connection, ids))
+    }
+
+    fn list(&self, query: &ListQuery) -> Result<Page, StoreError> {
+        self.read(|connection| read::list(connection, &self.ids, query))
+    }
+
+    fn feed(&self, query: &FeedQuery) -> Result<Page, StoreError> {
+        self.read(|connection| feed::feed(connection, &self.plan, &self.ids, query))
+    }
+
+    fn position(&self, uri: &str) -> Result<Option<Position>, StoreError> {
+        self.read(|connection| read::position(connection, uri))
+    }
+
+    fn key(&self, text: &str) -> Result<Option<i64>, StoreError> {
+        self.read(|connection| names::find_key(connection, text))
+    }
+
+    fn draw(&self, position: i64, limit: usize) -> Result<Drawn, StoreError> {
+        self.read(|connection| outbox::draw(connection, position, limit))
+    }
+
+    fn head(&self) -> Result<i64, StoreError> {
+        self.read(outbox::head)
+    }
+
+    fn account(&self, did: &str) -> Result<Option<AccountState>, StoreError> {
+        self.read(|connection| read::account(connection, did))
+    }
+
+    fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError> {
+        self.read(|connection| {
+            connection
+                .prepare_cached("SELECT k.text FROM account a JOIN key k ON k.id = a.key WHERE a.repair > 0 ORDER BY a.repair DESC LIMIT ?1")?
+                .query_map([limit as i64], |row| row.get(0))?
+                .collect()
+        })
+    }
+
+    fn held(&self, did: &str) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.read(|connection| {
+            let Some(key) = names::find_key(connection, did)? else { return Ok(Vec::new()) };
+            connection
+                .prepare_cached("SELECT frame FROM held WHERE account = ?1 ORDER BY rev")?
+                .query_map([key], |row| row.get(0))?
+                .collect()
+        })
+    }
+
+    fn counts(&self) -> Result<Counts, StoreError> {
+        self.read(read::counts)
+    }
+
+    fn dead(&self, before: Option<i64>, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        self.read(|connection| {
+            connection
+                .prepare_cached(
+                    "SELECT id, did, collection, rkey, rev, stage, message, path, expected, received, raw, cursor, time
+                     FROM dead WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
+                )?
+                .query_map(params![before.unwrap_or(i64::MAX), limit as i64], to_letter)?
+                .collect()
+        })
+    }
+
+    fn followers(&self, source: SourceId, after: i64, limit: usize) -> Result<Vec<(i64, String)>, StoreError> {
+        self.read(|connection| {
+            let Some(source) = self.ids.sources.get(source.0) else { return Ok(Vec::new()) };
+            connection
+                .prepare_cached(
+                    "SELECT DISTINCT f.reader, k.text FROM follow f JOIN key k ON k.id = f.reader
+                     WHERE f.source = ?1 AND f.reader > ?2 ORDER BY f.reader LIMIT ?3",
+                )?
+                .query_map(params![source, after, limit as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect()
+        })
+    }
+}
+
+fn to_letter(row: &rusqlite::Row<'_>) -> Result<DeadLetter, Error> {
+    let path: String = row.get(7)?;
+    Ok(DeadLetter {
+        id: row.get(0)?,
+        did: row.get(1)?,
+        collection: row.get(2)?,
+        rkey: row.get(3)?,
+        rev: row.get::<_, i64>(4)?.cast_unsigned(),
+        stage: row.get(5)?,
+        message: row.get(6)?,
+        path: serde_json::from_str(&path).unwrap_or_default(),
+        expected: row.get(8)?,
+        received: row.get(9)?,
+        raw: row.get(10)?,
+        cursor: row.get(11)?,
+        time_us: row.get(12)?,
+    })
+}
+
+/// Where the file is, or the name of a database in memory.
+#[derive(Debug)]
+enum Place {
+    File(PathBuf),
+    Memory(String),
+}
+
+impl Place {
+    fn of(url: &str) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        match url.strip_prefix("sqlite://") {
+            Some(path) => Self::File(path.into()),
+            // Each store in memory is its own; its connections share it by name.
+            None => Self::Memory(format!("feedmill-{}", NEXT.fetch_add(1, Ordering::Relaxed))),
+        }
+    }
+
+    fn connect(&self, cache_mib: u32) -> Result<Connection, StoreError> {
+        let connection = match self {
+            Self::File(path) => Connection::open(path),
+            Self::Memory(name) => Connection::open_with_flags(
+                format!("file:/{name}?vfs=memdb"),
+                OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI,
+            ),
+        }
+        .map_err(sql)?;
+        schema::prepare(&connection, cache_mib).map_err(sql)?;
+        Ok(connection)
+    }
+}
+
+/// Sorts SQLite's errors by what the caller does about them.
+fn sql(error: Error) -> StoreError {
+    let passing = matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::CannotOpen
+                | ErrorCode::OutOfMemory
+        )
+    );
+    if passing {
+        StoreError::Passing(error.to_string())
+    } else {
+        StoreError::Broken(error.to_string())
+    }
+}
+
+fn broken(message: String) -> StoreError {
+    StoreError::Broken(message)
+}

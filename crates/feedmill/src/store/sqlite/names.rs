@@ -1,0 +1,110 @@
+//! Strings that become integers: keys, collections, reference paths.
+//!
+//! A hash finds the row and the text confirms it, so two strings with one
+//! hash are two keys. The writer keeps the busiest ids in memory.
+
+use quick_cache::unsync::Cache;
+use rusqlite::{Connection, Error, OptionalExtension, params};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Ids kept in memory.
+const CACHED_MAX: usize = 200_000;
+
+/// The integer that stands for a long string in an index.
+pub(super) fn hash(text: &str) -> i64 {
+    xxh3_64(text.as_bytes()).cast_signed()
+}
+
+/// The id of a key that is known.
+pub(super) fn find_key(connection: &Connection, text: &str) -> Result<Option<i64>, Error> {
+    let mut statement = connection.prepare_cached("SELECT id FROM key WHERE hash = ?1 AND text = ?2")?;
+    statement
+        .query_row(params![hash(text), text], |row| row.get(0))
+        .optional()
+}
+
+/// The id of a collection that is known.
+pub(super) fn find_collection(connection: &Connection, nsid: &str) -> Result<Option<i64>, Error> {
+    let mut statement = connection.prepare_cached("SELECT id FROM collection WHERE nsid = ?1")?;
+    statement.query_row([nsid], |row| row.get(0)).optional()
+}
+
+/// The writer's memory of ids.
+pub(super) struct Names {
+    keys: Cache<Box<str>, i64>,
+    collections: Cache<Box<str>, i64>,
+    paths: Cache<Box<str>, i64>,
+}
+
+impl std::fmt::Debug for Names {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Names").field("keys", &self.keys.len()).finish_non_exhaustive()
+    }
+}
+
+impl Names {
+    pub(super) fn new() -> Self {
+        Self {
+            keys: Cache::new(CACHED_MAX),
+            collections: Cache::new(1024),
+            paths: Cache::new(4096),
+        }
+    }
+
+    /// Forgets everything: after a rollback, ids given in it are not true.
+    pub(super) fn forget(&mut self) {
+        *self = Self::new();
+    }
+
+    /// The id of a key, given one if it has none.
+    pub(super) fn key(&mut self, tx: &Connection, text: &str) -> Result<i64, Error> {
+        if let Some(id) = self.known_key(tx, text)? {
+            return Ok(id);
+        }
+        tx.prepare_cached("INSERT INTO key (hash, text) VALUES (?1, ?2)")?
+            .execute(params![hash(text), text])?;
+        let id = tx.last_insert_rowid();
+        self.keys.insert(text.into(), id);
+        Ok(id)
+    }
+
+    /// The id of a key that is known.
+    pub(super) fn known_key(&mut self, tx: &Connection, text: &str) -> Result<Option<i64>, Error> {
+        if let Some(id) = self.keys.get(text) {
+            return Ok(Some(*id));
+        }
+        let found = find_key(tx, text)?;
+        if let Some(id) = found {
+            self.keys.insert(text.into(), id);
+        }
+        Ok(found)
+    }
+
+    /// The id of a collection, given one if it has none.
+    pub(super) fn collection(&mut self, tx: &Connection, nsid: &str) -> Result<i64, Error> {
+        if let Some(id) = self.collections.get(nsid) {
+            return Ok(*id);
+        }
+        tx.prepare_cached("INSERT OR IGNORE INTO collection (nsid) VALUES (?1)")?
+            .execute([nsid])?;
+        let id = tx
+            .prepare_cached("SELECT id FROM collection WHERE nsid = ?1")?
+            .query_row([nsid], |row| row.get(0))?;
+        self.collections.insert(nsid.into(), id);
+        Ok(id)
+    }
+
+    /// The id of a reference path, given one if it has none.
+    pub(super) fn path(&mut self, tx: &Connection, text: &str) -> Result<i64, Error> {
+        if let Some(id) = self.paths.get(text) {
+            return Ok(*id);
+        }
+        tx.prepare_cached("INSERT OR IGNORE INTO path (text) VALUES (?1)")?
+            .execute([text])?;
+        let id = tx
+            .prepare_cached("SELECT id FROM path WHERE text = ?1")?
+            .query_row([text], |row| row.get(0))?;
+        self.paths.insert(text.into(), id);
+        Ok(id)
+    }
+}

@@ -1,0 +1,165 @@
+//! Single records and pages of a collection.
+
+use rusqlite::{Connection, Error, OptionalExtension, Row as SqlRow, params};
+
+use super::apply::LIVE;
+use super::derive::Ids;
+use super::names::{find_collection, find_key, hash};
+use crate::store::account::AccountState;
+use crate::store::page::{ListQuery, Page, Position, Row};
+use crate::store::{Accounting, AccountStatus, Counts};
+
+/// The columns a [`Row`] is made of; `r`, `k`, `c` are record, key and collection.
+pub(super) const ROW: &str = "r.id, k.text, c.nsid, r.rkey, r.cid, r.time, r.body";
+/// Their tables, with the author's account.
+pub(super) const ROW_FROM: &str = "record r JOIN key k ON k.id = r.author JOIN collection c ON c.id = r.collection
+     LEFT JOIN account a ON a.key = r.author";
+/// Live, and its author visible (visible statuses are even).
+pub(super) const VISIBLE: &str = "r.state = 0 AND coalesce(a.status, 0) % 2 = 0";
+
+pub(super) fn to_row(row: &SqlRow<'_>) -> Result<Row, Error> {
+    let (did, collection, rkey): (String, String, String) = (row.get(1)?, row.get(2)?, row.get(3)?);
+    let cid: Option<Vec<u8>> = row.get(4)?;
+    Ok(Row {
+        id: row.get(0)?,
+        uri: format!("at://{did}/{collection}/{rkey}"),
+        did,
+        collection,
+        rkey,
+        cid: cid
+            .and_then(|bytes| record::cid::Cid::from_bytes(&bytes).ok())
+            .map(|cid| cid.to_string()),
+        time_us: row.get(5)?,
+        body: row.get(6)?,
+    })
+}
+
+fn split(uri: &str) -> Option<(&str, &str, &str)> {
+    let mut parts = uri.strip_prefix("at://")?.splitn(3, '/');
+    Some((parts.next()?, parts.next()?, parts.next()?))
+}
+
+pub(super) fn record(connection: &Connection, uri: &str) -> Result<Option<Row>, Error> {
+    let Some((did, nsid, rkey)) = split(uri) else { return Ok(None) };
+    connection
+        .prepare_cached(&format!(
+            "SELECT {ROW} FROM {ROW_FROM} WHERE r.hash = ?1 AND r.rkey = ?2 AND k.text = ?3 AND c.nsid = ?4 AND {VISIBLE}"
+        ))?
+        .query_row(params![hash(uri), rkey, did, nsid], to_row)
+        .optional()
+}
+
+pub(super) fn rows(connection: &Connection, ids: &[i64]) -> Result<Vec<Row>, Error> {
+    let mut statement = connection.prepare_cached(&format!("SELECT {ROW} FROM {ROW_FROM} WHERE r.id = ?1 AND {VISIBLE}"))?;
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        found.extend(statement.query_row([id], to_row).optional()?);
+    }
+    Ok(found)
+}
+
+pub(super) fn position(connection: &Connection, uri: &str) -> Result<Option<Position>, Error> {
+    let Some((did, nsid, rkey)) = split(uri) else { return Ok(None) };
+    let (Some(author), Some(collection)) = (find_key(connection, did)?, find_collection(connection, nsid)?) else {
+        return Ok(None);
+    };
+    let time = connection
+        .prepare_cached("SELECT time FROM record WHERE hash = ?1 AND author = ?2 AND collection = ?3 AND rkey = ?4")?
+        .query_row(params![hash(uri), author, collection, rkey], |row| row.get(0))
+        .optional()?;
+    Ok(time.map(|time_us| Position {
+        time_us,
+        uri: uri.to_owned(),
+    }))
+}
+
+/// The part of a URI that sorts within one collection.
+pub(super) fn tail(uri: &str) -> String {
+    split(uri).map_or_else(String::new, |(did, _, rkey)| format!("{did}/{rkey}"))
+}
+
+pub(super) fn list(connection: &Connection, ids: &Ids, query: &ListQuery) -> Result<Page, Error> {
+    let Some(&lane) = ids.lanes.get(query.lane.0) else { return Ok(Page::default()) };
+    let (time, tail) = match &query.before {
+        Some(position) => (position.time_us, tail(&position.uri)),
+        None => (i64::MAX, String::new()),
+    };
+    // One more than asked tells whether there is more.
+    let limit = query.limit as i64 + 1;
+    let mut rows: Vec<Row> = match &query.did {
+        Some(did) => {
+            let Some(key) = find_key(connection, did)? else { return Ok(Page::default()) };
+            connection
+                .prepare_cached(&format!(
+                    "SELECT {ROW} FROM published p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND p.key = ?2 AND (p.time, p.tail) < (?3, ?4)
+                     AND r.id = p.record AND {VISIBLE} ORDER BY p.time DESC, p.tail DESC LIMIT ?5"
+                ))?
+                .query_map(params![lane, key, time, tail, limit], to_row)?
+                .collect::<Result<_, _>>()?
+        }
+        None => connection
+            .prepare_cached(&format!(
+                "SELECT {ROW} FROM recent p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND (p.time, p.tail) < (?2, ?3)
+                 AND r.id = p.record AND {VISIBLE} ORDER BY p.time DESC, p.tail DESC LIMIT ?4"
+            ))?
+            .query_map(params![lane, time, tail, limit], to_row)?
+            .collect::<Result<_, _>>()?,
+    };
+    let more = rows.len() > query.limit;
+    rows.truncate(query.limit);
+    let next = if more { rows.last().map(Row::position) } else { None };
+    Ok(Page { rows, next })
+}
+
+pub(super) fn accounting(connection: &Connection, source: Option<&str>) -> Result<Accounting, Error> {
+    connection
+        .prepare_cached(
+            "SELECT sum(applied), sum(repeated), sum(superseded), sum(filtered), sum(pending), sum(parked), sum(held),
+                sum(dead), sum(received) FROM source WHERE ?1 IS NULL OR name = ?1",
+        )?
+        .query_row([source], |row| {
+            let count = |index| row.get::<_, Option<i64>>(index).map(Option::unwrap_or_default);
+            Ok(Accounting {
+                applied: count(0)?,
+                repeated: count(1)?,
+                superseded: count(2)?,
+                filtered: count(3)?,
+                pending: count(4)?,
+                parked: count(5)?,
+                held: count(6)?,
+                dead: count(7)?,
+                received: count(8)?,
+            })
+        })
+}
+
+pub(super) fn account(connection: &Connection, did: &str) -> Result<Option<AccountState>, Error> {
+    let Some(key) = find_key(connection, did)? else { return Ok(None) };
+    connection
+        .prepare_cached("SELECT status, rev, data, repair FROM account WHERE key = ?1")?
+        .query_row([key], |row| {
+            let data: Option<Vec<u8>> = row.get(2)?;
+            Ok(AccountState {
+                status: AccountStatus::from_code(row.get(0)?),
+                rev: row.get::<_, i64>(1)?.cast_unsigned(),
+                data: data.and_then(|bytes| record::cid::Cid::from_bytes(&bytes).ok()),
+                broken: row.get::<_, i64>(3)? != super::accounts::IN_STEP,
+            })
+        })
+        .optional()
+}
+
+pub(super) fn counts(connection: &Connection) -> Result<Counts, Error> {
+    let count = |table: &str| connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0));
+    Ok(Counts {
+        records: connection
+            .prepare_cached("SELECT nsid, live FROM collection ORDER BY nsid")?
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<Result<_, _>>()?,
+        accounts: count("account")?,
+        dead: count("dead")?,
+        held: count("held")?,
+    })
+}
+
+const _: () = assert!(LIVE == 0); // VISIBLE spells it out for the query planner

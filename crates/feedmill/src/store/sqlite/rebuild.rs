@@ -1,0 +1,107 @@
+//! Lanes and follow sources follow the configuration.
+//!
+//! At start each lane and source of the plan is found by its spec. A new one
+//! is filled from the records, and one that is no longer wanted is dropped,
+//! all before the store answers anybody.
+
+use rusqlite::{Connection, Error, Transaction, params};
+use tracing::info;
+
+use super::derive::{self, Ids, Subject};
+use super::names::{self, Names};
+use crate::store::plan::{Derived, Plan};
+
+/// Brings derived rows in line with the plan; returns the numbers of its lanes and sources.
+pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Error> {
+    let tx = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    let lane_specs: Vec<&str> = plan.lanes.iter().map(|lane| lane.spec.as_str()).collect();
+    let source_specs: Vec<&str> = plan.sources.iter().map(|source| source.spec.as_str()).collect();
+    drop_unwanted(&tx, "lane", &["published", "recent"], "lane", &lane_specs)?;
+    drop_unwanted(&tx, "follow_source", &["follow"], "source", &source_specs)?;
+    let (lanes, new_lanes) = numbers(&tx, "lane", &lane_specs)?;
+    let (sources, new_sources) = numbers(&tx, "follow_source", &source_specs)?;
+    let ids = Ids { lanes, sources };
+    fill(&tx, plan, &ids, &new_lanes, &new_sources)?;
+    tx.commit()?;
+    Ok(ids)
+}
+
+fn drop_unwanted(tx: &Transaction<'_>, table: &str, rows: &[&str], column: &str, wanted: &[&str]) -> Result<(), Error> {
+    let known: Vec<(i64, String)> = tx
+        .prepare(&format!("SELECT id, spec FROM {table}"))?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    for (id, spec) in known {
+        if !wanted.contains(&spec.as_str()) {
+            info!(spec, "dropping derived rows that the configuration no longer asks for");
+            for derived in rows {
+                tx.execute(&format!("DELETE FROM {derived} WHERE {column} = ?1"), [id])?;
+            }
+            tx.execute(&format!("DELETE FROM {table} WHERE id = ?1"), [id])?;
+        }
+    }
+    Ok(())
+}
+
+/// The number of each spec, and which of them (by index) are new.
+fn numbers(tx: &Transaction<'_>, table: &str, specs: &[&str]) -> Result<(Vec<i64>, Vec<usize>), Error> {
+    let mut ids = Vec::new();
+    let mut new = Vec::new();
+    for (index, spec) in specs.iter().enumerate() {
+        let added = tx.execute(&format!("INSERT OR IGNORE INTO {table} (spec) VALUES (?1)"), [spec])?;
+        if added == 1 {
+            new.push(index);
+        }
+        ids.push(tx.query_row(&format!("SELECT id FROM {table} WHERE spec = ?1"), [spec], |row| row.get(0))?);
+    }
+    Ok((ids, new))
+}
+
+fn fill(tx: &Transaction<'_>, plan: &Plan, ids: &Ids, new_lanes: &[usize], new_sources: &[usize]) -> Result<(), Error> {
+    let wanted = |derived: Derived| Derived {
+        lanes: derived
+            .lanes
+            .into_iter()
+            .filter(|(lane, _)| new_lanes.contains(&lane.0))
+            .collect(),
+        follows: derived
+            .follows
+            .into_iter()
+            .filter(|(source, _)| new_sources.contains(&source.0))
+            .collect(),
+    };
+    let mut nsids: Vec<&str> = new_lanes
+        .iter()
+        .filter_map(|lane| Some(plan.lanes.get(*lane)?.nsid.as_str()))
+        .chain(new_sources.iter().filter_map(|source| Some(plan.sources.get(*source)?.nsid.as_str())))
+        .collect();
+    nsids.sort_unstable();
+    nsids.dedup();
+    let mut names = Names::new();
+    for nsid in nsids {
+        let Some(collection) = names::find_collection(tx, nsid)? else { continue };
+        let mut statement = tx.prepare(
+            "SELECT r.id, r.author, k.text, r.rkey, r.time, r.body FROM record r JOIN key k ON k.id = r.author
+             WHERE r.collection = ?1 AND r.state = 0",
+        )?;
+        let mut rows = statement.query(params![collection])?;
+        let mut filled = 0u64;
+        while let Some(row) = rows.next()? {
+            let (did, rkey, body): (String, String, String) = (row.get(2)?, row.get(3)?, row.get(5)?);
+            let subject = Subject {
+                record: row.get(0)?,
+                author: row.get(1)?,
+                did: &did,
+                rkey: &rkey,
+                time: row.get(4)?,
+            };
+            let derived = wanted(derive::of_body(plan, nsid, &did, &body));
+            derive::add(tx, &mut names, ids, subject, &derived, &mut Vec::new())?;
+            filled += 1;
+            if filled.is_multiple_of(100_000) {
+                info!(nsid, filled, "deriving rows for a changed configuration");
+            }
+        }
+    }
+    Ok(())
+}

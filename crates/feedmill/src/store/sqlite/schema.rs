@@ -1,0 +1,102 @@
+//! The tables, and how an older file becomes a newer one.
+//!
+//! Ids are integers, long keys are hashed to integers and checked, indexes
+//! are few: on this engine a row appended in order is cheap and every random
+//! index entry is not. Migrations only ever append to the list.
+
+use rusqlite::{Connection, Error};
+
+/// One step per schema version; never edited once released.
+const MIGRATIONS: &[&str] = &["
+CREATE TABLE source (
+    name TEXT PRIMARY KEY, cursor INTEGER, updated_us INTEGER NOT NULL DEFAULT 0,
+    applied INTEGER NOT NULL DEFAULT 0, repeated INTEGER NOT NULL DEFAULT 0, superseded INTEGER NOT NULL DEFAULT 0,
+    filtered INTEGER NOT NULL DEFAULT 0, pending INTEGER NOT NULL DEFAULT 0, parked INTEGER NOT NULL DEFAULT 0,
+    held INTEGER NOT NULL DEFAULT 0, dead INTEGER NOT NULL DEFAULT 0, received INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+-- Every string that can be followed, account DIDs among them.
+CREATE TABLE key (id INTEGER PRIMARY KEY, hash INTEGER NOT NULL, text TEXT NOT NULL);
+CREATE INDEX key_by_hash ON key (hash);
+
+-- repair: 0 in step, 1 a resync is due, 2 due and its frames are held.
+CREATE TABLE account (
+    key INTEGER PRIMARY KEY, status INTEGER NOT NULL DEFAULT 0, status_us INTEGER NOT NULL DEFAULT 0,
+    rev INTEGER NOT NULL DEFAULT 0, data BLOB, snapshot INTEGER NOT NULL DEFAULT 0,
+    repair INTEGER NOT NULL DEFAULT 0, handle TEXT, handle_us INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX account_by_repair ON account (repair) WHERE repair > 0;
+
+CREATE TABLE collection (id INTEGER PRIMARY KEY, nsid TEXT NOT NULL UNIQUE, live INTEGER NOT NULL DEFAULT 0);
+
+-- state: 0 live, 1 deleted, 2 refused. A tombstone keeps its time, for cursors.
+CREATE TABLE record (
+    id INTEGER PRIMARY KEY, hash INTEGER NOT NULL, collection INTEGER NOT NULL, author INTEGER NOT NULL,
+    rkey TEXT NOT NULL, rev INTEGER NOT NULL, state INTEGER NOT NULL, time INTEGER NOT NULL,
+    seen INTEGER NOT NULL, cid BLOB, body TEXT
+);
+CREATE INDEX record_by_hash ON record (hash);
+
+-- A lane holds the records of one collection in order: under each key, and as a whole.
+-- tail is did/rkey: within one collection it sorts as the URI does.
+CREATE TABLE lane (id INTEGER PRIMARY KEY, spec TEXT NOT NULL UNIQUE);
+CREATE TABLE published (
+    lane INTEGER NOT NULL, key INTEGER NOT NULL, time INTEGER NOT NULL, tail TEXT NOT NULL, record INTEGER NOT NULL,
+    PRIMARY KEY (lane, key, time, tail)
+) WITHOUT ROWID;
+CREATE TABLE recent (
+    lane INTEGER NOT NULL, time INTEGER NOT NULL, tail TEXT NOT NULL, record INTEGER NOT NULL, keys BLOB NOT NULL,
+    PRIMARY KEY (lane, time, tail)
+) WITHOUT ROWID;
+
+CREATE TABLE follow_source (id INTEGER PRIMARY KEY, spec TEXT NOT NULL UNIQUE);
+CREATE TABLE follow (
+    source INTEGER NOT NULL, reader INTEGER NOT NULL, key INTEGER NOT NULL, record INTEGER NOT NULL,
+    PRIMARY KEY (source, reader, key, record)
+) WITHOUT ROWID;
+
+-- target is the hash of uri: looked up backward by it, checked by the text.
+CREATE TABLE path (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE reference (
+    record INTEGER NOT NULL, path INTEGER NOT NULL, uri TEXT NOT NULL, target INTEGER NOT NULL,
+    PRIMARY KEY (record, path, uri)
+) WITHOUT ROWID;
+CREATE INDEX reference_by_target ON reference (target);
+
+CREATE TABLE dead (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT NOT NULL, did TEXT NOT NULL, collection TEXT NOT NULL,
+    rkey TEXT NOT NULL, rev INTEGER NOT NULL, stage TEXT NOT NULL, message TEXT NOT NULL, path TEXT NOT NULL,
+    expected TEXT NOT NULL, received TEXT NOT NULL, raw TEXT NOT NULL, cursor INTEGER NOT NULL, time INTEGER NOT NULL
+);
+
+CREATE TABLE held (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, account INTEGER NOT NULL, source TEXT NOT NULL,
+    units INTEGER NOT NULL, rev INTEGER NOT NULL, frame BLOB NOT NULL
+);
+CREATE UNIQUE INDEX held_by_account ON held (account, rev);
+
+-- One row per transaction: changes first..=last as JSON.
+CREATE TABLE outbox (first INTEGER PRIMARY KEY, last INTEGER NOT NULL, changes BLOB NOT NULL);
+"];
+
+/// Brings a connection's file to the newest version.
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
+    let tx = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    let version: u32 = tx.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    for (step, sql) in (1u32..).zip(MIGRATIONS).skip(version as usize) {
+        tx.execute_batch(sql)?;
+        tx.pragma_update(None, "user_version", step)?;
+    }
+    tx.commit()
+}
+
+/// Settings of every connection.
+pub(super) fn prepare(connection: &Connection, cache_mib: u32) -> Result<(), Error> {
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "cache_size", -(i64::from(cache_mib) * 1024))?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.busy_timeout(std::time::Duration::from_secs(30))?;
+    connection.set_prepared_statement_cache_capacity(128);
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! The one writer: a thread that takes batches and makes them durable.
+//!
+//! Whatever waits when it is free goes into one transaction (group commit).
+//! If that fails, each batch is tried alone, so that one bad batch fails alone.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use super::accounts::Refusal;
+use super::apply::Apply;
+use super::derive::Ids;
+use super::names::Names;
+use super::{broken, outbox, sql};
+use crate::crash;
+use crate::store::batch::{Batch, Item};
+use crate::store::plan::Plan;
+use crate::store::{Committed, StoreError};
+
+/// Batches waiting for the writer; one more and the sender waits.
+const WAITING_MAX: usize = 64;
+/// Items in one transaction.
+const GROUP_ITEMS_MAX: usize = 20_000;
+
+type Answer = SyncSender<Result<Committed, StoreError>>;
+
+#[derive(Debug)]
+struct Job {
+    batch: Batch,
+    answer: Answer,
+}
+
+/// A handle on the writer thread; dropping it ends the thread after its queue.
+#[derive(Debug)]
+pub(super) struct Writer {
+    jobs: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Starts the thread on a connection of its own.
+    pub(super) fn start(connection: Connection, plan: Arc<Plan>, ids: Ids, outbox_max: u64) -> Result<Self, StoreError> {
+        let (jobs, queue) = sync_channel(WAITING_MAX);
+        let mut desk = Desk {
+            connection,
+            plan,
+            ids,
+            names: Names::new(),
+            outbox_max,
+        };
+        let thread = std::thread::Builder::new()
+            .name("store-writer".into())
+            .spawn(move || desk.run(&queue))
+            .map_err(|error| StoreError::Passing(error.to_string()))?;
+        Ok(Self {
+            jobs: Some(jobs),
+            thread: Some(thread),
+        })
+    }
+
+    /// Hands over a batch and waits until it is durable.
+    pub(super) fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+        let (answer, reply) = sync_channel(1);
+        let gone = || StoreError::Broken("the writer thread has ended".into());
+        self.jobs
+            .as_ref()
+            .ok_or_else(gone)?
+            .send(Job { batch, answer })
+            .map_err(|_| gone())?;
+        reply.recv().map_err(|_| gone())?
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of the writer has been seen by every caller already.
+            drop(thread.join());
+        }
+    }
+}
+
+struct Desk {
+    connection: Connection,
+    plan: Arc<Plan>,
+    ids: Ids,
+    names: Names,
+    outbox_max: u64,
+}
+
+impl Desk {
+    fn run(&mut self, queue: &Receiver<Job>) {
+        while let Ok(first) = queue.recv() {
+            let mut items = first.batch.items.len();
+            let mut jobs = vec![first];
+            while items < GROUP_ITEMS_MAX {
+                let Ok(job) = queue.try_recv() else { break };
+                items += job.batch.items.len();
+                jobs.push(job);
+            }
+            self.serve(jobs);
+        }
+    }
+
+    fn serve(&mut self, jobs: Vec<Job>) {
+        let batches: Vec<&Batch> = jobs.iter().map(|job| &job.batch).collect();
+        match self.transaction(&batches) {
+            Ok(done) => {
+                for (job, committed) in jobs.iter().zip(done) {
+                    // A caller that no longer waits has its work done all the same.
+                    drop(job.answer.send(Ok(committed)));
+                }
+            }
+            Err(error) if jobs.len() == 1 => {
+                for job in &jobs {
+                    drop(job.answer.send(Err(error.clone())));
+                }
+            }
+            Err(_) => {
+                for job in jobs {
+                    self.serve(vec![job]);
+                }
+            }
+        }
+    }
+
+    fn transaction(&mut self, batches: &[&Batch]) -> Result<Vec<Committed>, StoreError> {
+        let result = self.attempt(batches);
+        if result.is_err() {
+            self.names.forget();
+        }
+        result
+    }
+
+    fn attempt(&mut self, batches: &[&Batch]) -> Result<Vec<Committed>, StoreError> {
+        let tx = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(sql)?;
+        let mut done = Vec::with_capacity(batches.len());
+        let mut head = outbox::head(&tx).map_err(sql)?;
+        for batch in batches {
+            let mut apply = Apply {
+                tx: &tx,
+                names: &mut self.names,
+                plan: &self.plan,
+                ids: &self.ids,
+                source: &batch.source,
+                cursor: batch.cursor.unwrap_or_default(),
+                now_us: batch.now_us,
+                tally: Default::default(),
+                changes: Vec::new(),
+                broken: Vec::new(),
+                live: Default::default(),
+            };
+            apply_all(&mut apply, &batch.items)?;
+            let (changes, tally, broken, live) = (apply.changes, apply.tally, apply.broken, apply.live);
+            head = outbox::append(&tx, head, &changes).map_err(sql)?;
+            for (collection, delta) in live {
+                tx.prepare_cached("UPDATE collection SET live = live + ?2 WHERE id = ?1")
+                    .and_then(|mut statement| statement.execute(params![collection, delta]))
+                    .map_err(sql)?;
+            }
+            crash::point("commit.before-cursor");
+            account_for(&tx, batch, &tally).map_err(sql)?;
+            done.push(Committed {
+                accounting: tally,
+                position: head,
+                broken,
+            });
+        }
+        outbox::trim(&tx, head, self.outbox_max).map_err(sql)?;
+        crash::point("commit.before");
+        tx.commit().map_err(sql)?;
+        crash::point("commit.after");
+        Ok(done)
+    }
+}
+
+fn apply_all(apply: &mut Apply<'_>, items: &[Item]) -> Result<(), StoreError> {
+    for item in items {
+        apply.item(item).map_err(|refusal| match refusal {
+            Refusal::Sql(error) => sql(error),
+            Refusal::Stale => StoreError::Passing("frames were held meanwhile; prepare the snapshot again".into()),
+        })?;
+    }
+    if !apply.tally.adds_up() {
+        return Err(broken(format!("the accounting of a batch does not add up: {:?}", apply.tally)));
+    }
+    Ok(())
+}
+
+fn account_for(tx: &Connection, batch: &Batch, tally: &crate::store::Accounting) -> Result<(), rusqlite::Error> {
+    tx.prepare_cached(
+        "INSERT INTO source (name, cursor, updated_us, applied, repeated, superseded, filtered, pending, parked, held, dead, received)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+         ON CONFLICT (name) DO UPDATE SET cursor = coalesce(excluded.cursor, cursor), updated_us = excluded.updated_us,
+            applied = applied + excluded.applied, repeated = repeated + excluded.repeated,
+            superseded = superseded + excluded.superseded, filtered = filtered + excluded.filtered,
+            pending = pending + excluded.pending, parked = parked + excluded.parked, held = held + excluded.held,
+            dead = dead + excluded.dead, received = received + excluded.received",
+    )?
+    .execute(params![
+        batch.source, batch.cursor, batch.now_us, tally.applied, tally.repeated, tally.superseded, tally.filtered,
+        tally.pending, tally.parked, tally.held, tally.dead, tally.received
+    ])?;
+    Ok(())
+}
