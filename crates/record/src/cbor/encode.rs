@@ -4,6 +4,7 @@
 //! fields and write them in canonical order; [`encode`] writes any [`Value`]
 //! and sorts keys itself.
 
+use super::reader::LINK_HEAD;
 use crate::cid::Cid;
 use crate::value::{Value, key_order};
 
@@ -26,6 +27,7 @@ impl Writer {
         self.out
     }
 
+    #[inline]
     fn head(&mut self, major: u8, argument: u64) {
         let major = major << 5;
         if argument < 24 {
@@ -42,6 +44,12 @@ impl Writer {
             self.out.push(major | 27);
             self.out.extend(argument.to_be_bytes());
         }
+    }
+
+    /// Bytes that are canonical CBOR already, such as a known field name.
+    pub fn literal(&mut self, cbor: &[u8]) -> &mut Self {
+        self.out.extend_from_slice(cbor);
+        self
     }
 
     /// The head of a map; `count` keys and values must follow in canonical order.
@@ -102,8 +110,7 @@ impl Writer {
 
     /// A link.
     pub fn link(&mut self, cid: &Cid) -> &mut Self {
-        // Tag 42, then a byte string of 37: a zero and the CID.
-        self.out.extend([0xd8, 42, 0x58, 37, 0]);
+        self.out.extend_from_slice(&LINK_HEAD);
         self.out.extend_from_slice(cid.as_bytes());
         self
     }

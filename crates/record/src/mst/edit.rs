@@ -15,11 +15,11 @@ use super::{MstError, height};
 /// Sets `key` to `value` and returns what it was before.
 pub(super) fn put(
     root: &mut Arc<Node>,
-    key: &str,
+    key: &[u8],
     value: Cid,
     source: &impl Source,
 ) -> Result<Option<Cid>, MstError> {
-    let layer = height(key.as_bytes());
+    let layer = height(key);
     if root.is_empty() {
         *root = Arc::new(leaf(layer, key, value));
         return Ok(None);
@@ -41,7 +41,7 @@ pub(super) fn put(
 fn put_below(
     node: &mut Arc<Node>,
     layer: u8,
-    key: &str,
+    key: &[u8],
     value: Cid,
     source: &impl Source,
 ) -> Result<Option<Cid>, MstError> {
@@ -79,7 +79,7 @@ fn put_below(
 /// Takes `key` out and returns its value; `None` if it was not there.
 pub(super) fn take(
     root: &mut Arc<Node>,
-    key: &str,
+    key: &[u8],
     source: &impl Source,
 ) -> Result<Option<Cid>, MstError> {
     if get(root, key, source)?.is_none() {
@@ -103,7 +103,7 @@ pub(super) fn take(
 
 fn take_below(
     node: &mut Arc<Node>,
-    key: &str,
+    key: &[u8],
     source: &impl Source,
 ) -> Result<Option<Cid>, MstError> {
     let node = changed(node);
@@ -129,7 +129,7 @@ fn take_below(
 /// The value at `key`.
 pub(super) fn get(
     root: &mut Arc<Node>,
-    key: &str,
+    key: &[u8],
     source: &impl Source,
 ) -> Result<Option<Cid>, MstError> {
     let (at, found) = root.find(key);
@@ -150,7 +150,7 @@ pub(super) fn get(
 /// Cuts what is linked into the parts before and after `key`.
 fn split(
     mut link: Link,
-    key: &str,
+    key: &[u8],
     layer: u8,
     source: &impl Source,
 ) -> Result<(Link, Link), MstError> {
@@ -207,7 +207,7 @@ fn changed(node: &mut Arc<Node>) -> &mut Node {
     node
 }
 
-fn leaf(layer: u8, key: &str, value: Cid) -> Node {
+fn leaf(layer: u8, key: &[u8], value: Cid) -> Node {
     Node {
         layer,
         entries: vec![Entry {

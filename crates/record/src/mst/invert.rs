@@ -32,17 +32,17 @@ pub fn invert(blocks: &Car<'_>, root: Cid, ops: &[Op<'_>]) -> Result<Cid, MstErr
         if !is_path(op.path.as_bytes()) {
             return Err(MstError::Path);
         }
-        if edit::get(&mut tree, op.path, blocks)? != op.cid {
+        if edit::get(&mut tree, op.path.as_bytes(), blocks)? != op.cid {
             return Err(MstError::Disagrees("another record at the path"));
         }
     }
     for op in ops {
         match (op.cid, op.prev) {
             (_, Some(prev)) => {
-                edit::put(&mut tree, op.path, prev, blocks)?;
+                edit::put(&mut tree, op.path.as_bytes(), prev, blocks)?;
             }
             (Some(_), None) => {
-                edit::take(&mut tree, op.path, blocks)?;
+                edit::take(&mut tree, op.path.as_bytes(), blocks)?;
             }
             (None, None) => return Err(MstError::Disagrees("a delete without its record")),
         }

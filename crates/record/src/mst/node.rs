@@ -25,7 +25,7 @@ pub(super) enum Link {
 /// A key, its record, and the link to its right.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    pub(super) key: Arc<str>,
+    pub(super) key: Arc<[u8]>,
     pub(super) value: Cid,
     pub(super) right: Link,
 }
@@ -39,6 +39,17 @@ pub(super) struct Node {
     /// Known once computed; a change clears it.
     pub(super) cid: OnceLock<Cid>,
 }
+
+// The fixed parts of a node block, in its only order.
+const NODE_E: &[u8] = &[0xa2, 0x61, b'e'];
+const ENTRY_K: &[u8] = &[0xa4, 0x61, b'k'];
+const P: &[u8] = &[0x61, b'p'];
+const T: &[u8] = &[0x61, b't'];
+const V: &[u8] = &[0x61, b'v'];
+const L: &[u8] = &[0x61, b'l'];
+
+/// Keys a node gets room for before any has been read.
+const ROOM_MAX: u64 = 16;
 
 /// Where nodes known by name only are read from.
 pub(super) trait Source {
@@ -102,7 +113,7 @@ impl Node {
 
     /// Position of the first key not below `key`, and whether it is `key`.
     #[inline]
-    pub(super) fn find(&self, key: &str) -> (usize, bool) {
+    pub(super) fn find(&self, key: &[u8]) -> (usize, bool) {
         let at = self.entries.partition_point(|entry| *entry.key < *key);
         let found = self.entries.get(at).is_some_and(|entry| *entry.key == *key);
         (at, found)
@@ -136,19 +147,18 @@ impl Node {
     /// The node's block.
     pub(super) fn to_block(&self) -> Vec<u8> {
         let mut writer = Writer::with_capacity(64 + 128 * self.entries.len());
-        writer.map(2).text("e").list(self.entries.len());
-        let mut last: &str = "";
+        writer.literal(NODE_E).list(self.entries.len());
+        let mut last: &[u8] = &[];
         for entry in &self.entries {
-            let shared = common_prefix(last.as_bytes(), entry.key.as_bytes());
-            let suffix = entry.key.as_bytes().get(shared..).unwrap_or_default();
-            writer.map(4);
-            writer.text("k").bytes(suffix);
-            writer.text("p").int(shared as i64);
-            writer.text("t").link_or_null(entry.right.cid().as_ref());
-            writer.text("v").link(&entry.value);
+            let shared = common_prefix(last, &entry.key);
+            let suffix = entry.key.get(shared..).unwrap_or_default();
+            writer.literal(ENTRY_K).bytes(suffix);
+            writer.literal(P).int(shared as i64);
+            writer.literal(T).link_or_null(entry.right.cid().as_ref());
+            writer.literal(V).link(&entry.value);
             last = &entry.key;
         }
-        writer.text("l").link_or_null(self.left.cid().as_ref());
+        writer.literal(L).link_or_null(self.left.cid().as_ref());
         writer.into_bytes()
     }
 
@@ -168,10 +178,13 @@ impl Node {
         let mut raw = RawNode::parse(block)?;
         let stub = |cid: Option<Cid>| cid.map_or(Link::None, Link::Stub);
         let mut key = Vec::with_capacity(64);
+        node.entries.reserve(raw.left.min(ROOM_MAX) as usize);
         while let Some(entry) = raw.next_entry(&mut key)? {
-            let text: Arc<str> = path_text(&key)?.into();
+            if !is_path(&key) {
+                return Err(MstError::Malformed("a key that is no record path"));
+            }
             node.entries.push(Entry {
-                key: text,
+                key: key.as_slice().into(),
                 value: entry.value,
                 right: stub(entry.right),
             });
@@ -184,10 +197,7 @@ impl Node {
     /// What a single node can prove of itself: its keys are of its layer.
     /// Their order was checked on reading.
     fn check(&mut self, layer: Option<u8>) -> Result<(), MstError> {
-        let first = self
-            .entries
-            .first()
-            .map(|entry| height(entry.key.as_bytes()));
+        let first = self.entries.first().map(|entry| height(&entry.key));
         match (layer, first) {
             (None, Some(height)) => self.layer = height,
             // The empty repo: a root without keys, which must have no link either.
@@ -201,7 +211,7 @@ impl Node {
         if self
             .entries
             .iter()
-            .any(|entry| height(entry.key.as_bytes()) != self.layer)
+            .any(|entry| height(&entry.key) != self.layer)
         {
             return Err(MstError::Malformed("a key at the wrong height"));
         }
@@ -213,14 +223,6 @@ impl Node {
         }
         Ok(())
     }
-}
-
-/// The text of a key that is a valid path.
-pub(super) fn path_text(key: &[u8]) -> Result<&str, MstError> {
-    if !is_path(key) {
-        return Err(MstError::Malformed("a key that is no record path"));
-    }
-    std::str::from_utf8(key).map_err(|_| MstError::Malformed("a key that is no record path"))
 }
 
 /// An entry as its block has it.
@@ -242,11 +244,7 @@ impl<'a> RawNode<'a> {
     /// Reads up to the first entry.
     pub(super) fn parse(block: &'a [u8]) -> Result<Self, MstError> {
         let mut reader = Reader::new(block);
-        let fields = reader.map()?;
-        if fields.left() != 2 {
-            return Err(MstError::Malformed("a node with other fields"));
-        }
-        field(&mut reader, "e")?;
+        expect(&mut reader, NODE_E)?;
         let left = reader.list()?;
         Ok(Self {
             reader,
@@ -262,16 +260,13 @@ impl<'a> RawNode<'a> {
         };
         self.left = left;
         let reader = &mut self.reader;
-        if reader.map()?.left() != 4 {
-            return Err(MstError::Malformed("an entry with other fields"));
-        }
-        field(reader, "k")?;
+        expect(reader, ENTRY_K)?;
         let suffix = reader.bytes()?;
-        field(reader, "p")?;
+        expect(reader, P)?;
         let shared = usize::try_from(reader.int()?).unwrap_or(usize::MAX);
-        field(reader, "t")?;
+        expect(reader, T)?;
         let right = reader.link_or_null()?;
-        field(reader, "v")?;
+        expect(reader, V)?;
         let value = reader.link()?;
         next_key(key, shared, suffix, std::mem::take(&mut self.first))?;
         Ok(Some(RawEntry { value, right }))
@@ -279,7 +274,7 @@ impl<'a> RawNode<'a> {
 
     /// Reads the rest: the link to the left of all keys.
     pub(super) fn finish(mut self) -> Result<Option<Cid>, MstError> {
-        field(&mut self.reader, "l")?;
+        expect(&mut self.reader, L)?;
         let left = self.reader.link_or_null()?;
         if !self.reader.rest().is_empty() {
             return Err(MstError::Malformed("bytes after the node"));
@@ -308,9 +303,10 @@ fn next_key(key: &mut Vec<u8>, shared: usize, suffix: &[u8], first: bool) -> Res
     Ok(())
 }
 
-fn field(reader: &mut Reader<'_>, name: &'static str) -> Result<(), MstError> {
-    if reader.text()? != name {
-        return Err(MstError::Malformed("a field with another name"));
+#[inline]
+fn expect(reader: &mut Reader<'_>, literal: &[u8]) -> Result<(), MstError> {
+    if reader.literal(literal) {
+        return Ok(());
     }
-    Ok(())
+    Err(MstError::Malformed("a node with other fields"))
 }

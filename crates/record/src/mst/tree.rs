@@ -27,7 +27,7 @@ impl Tree {
     pub fn get(&self, path: &str) -> Option<Cid> {
         let mut node = &self.root;
         loop {
-            let (at, found) = node.find(path);
+            let (at, found) = node.find(path.as_bytes());
             if found {
                 return node.entries.get(at).map(|entry| entry.value);
             }
@@ -43,12 +43,12 @@ impl Tree {
         if !is_path(path.as_bytes()) {
             return Err(MstError::Path);
         }
-        edit::put(&mut self.root, path, record, &Nowhere)
+        edit::put(&mut self.root, path.as_bytes(), record, &Nowhere)
     }
 
     /// Removes the record at `path`; returns it if there was one.
     pub fn remove(&mut self, path: &str) -> Result<Option<Cid>, MstError> {
-        edit::take(&mut self.root, path, &Nowhere)
+        edit::take(&mut self.root, path.as_bytes(), &Nowhere)
     }
 
     /// The CID of the root: what a commit signs as `data`.
@@ -109,7 +109,8 @@ fn list<'t>(node: &'t Node, records: &mut Vec<(&'t str, Cid)>) {
         list(child, records);
     }
     for entry in &node.entries {
-        records.push((&entry.key, entry.value));
+        let path = std::str::from_utf8(&entry.key).expect("only paths were put in");
+        records.push((path, entry.value));
         if let Link::Node(child) = &entry.right {
             list(child, records);
         }
@@ -118,7 +119,7 @@ fn list<'t>(node: &'t Node, records: &mut Vec<(&'t str, Cid)>) {
 
 /// Visits the nodes below `node` on the way to `path` and its neighbours.
 fn cover<'t>(node: &'t Node, path: &str, visit: &mut impl FnMut(&'t Arc<Node>)) {
-    let (at, found) = node.find(path);
+    let (at, found) = node.find(path.as_bytes());
     if let Link::Node(child) = node.gap(at) {
         visit(child);
         cover(child, path, visit);

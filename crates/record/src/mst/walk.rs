@@ -8,6 +8,8 @@
 //! The strict order of paths and the falling layers also bound the work: a
 //! node that is linked twice repeats its keys and ends the walk.
 
+use std::sync::Arc;
+
 use crate::car::Car;
 use crate::cid::Cid;
 
@@ -19,7 +21,7 @@ pub fn walk<'c, 'a>(blocks: &'c Car<'a>, root: Cid, records_max: usize) -> Walk<
     Walk {
         blocks,
         pending: vec![Step::Node(root, None)],
-        last: String::new(),
+        last: Vec::new(),
         left: records_max,
         records_max,
     }
@@ -31,7 +33,7 @@ pub struct Walk<'c, 'a> {
     blocks: &'c Car<'a>,
     /// What is still to be read, the nearest last.
     pending: Vec<Step>,
-    last: String,
+    last: Vec<u8>,
     left: usize,
     records_max: usize,
 }
@@ -39,7 +41,7 @@ pub struct Walk<'c, 'a> {
 #[derive(Debug)]
 enum Step {
     Node(Cid, Option<u8>),
-    Record(std::sync::Arc<str>, Cid),
+    Record(Arc<[u8]>, Cid),
 }
 
 impl Walk<'_, '_> {
@@ -69,7 +71,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    fn record(&mut self, path: &str, cid: Cid) -> Result<(String, Cid), MstError> {
+    fn record(&mut self, path: &[u8], cid: Cid) -> Result<(String, Cid), MstError> {
         if *path <= *self.last {
             return Err(MstError::Malformed("keys out of order"));
         }
@@ -78,7 +80,8 @@ impl Walk<'_, '_> {
             .checked_sub(1)
             .ok_or(MstError::TooMany(self.records_max))?;
         self.last.clear();
-        self.last.push_str(path);
+        self.last.extend_from_slice(path);
+        let path = std::str::from_utf8(path).map_err(|_| MstError::Path)?;
         Ok((path.to_owned(), cid))
     }
 }
