@@ -1,0 +1,60 @@
+//! TIDs and CIDs as text.
+
+use proptest::prelude::*;
+use record::cid::Cid;
+use record::tid::Tid;
+
+use crate::{fixture, values};
+
+#[track_caller]
+fn check_lines(name: &str, accepts: impl Fn(&str) -> bool, expected: bool) {
+    let Some(text) = fixture::text(name) else {
+        return;
+    };
+    let lines = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let mut seen = 0;
+    for line in lines {
+        assert_eq!(accepts(line), expected, "{name}: {line:?}");
+        seen += 1;
+    }
+    assert!(seen > 0, "{name} is empty");
+}
+
+#[test]
+fn interop_tids_are_told_apart() {
+    let accepts = |text: &str| Tid::parse(text).is_ok_and(|tid| tid.to_string() == text);
+    check_lines("syntax/tid_syntax_valid.txt", accepts, true);
+    check_lines("syntax/tid_syntax_invalid.txt", accepts, false);
+}
+
+#[test]
+fn a_tid_is_its_moment_and_its_clock() {
+    let tid = Tid::new(1_700_000_000_123_456, 1023);
+    assert_eq!((tid.micros(), tid.clock()), (1_700_000_000_123_456, 1023));
+    assert_eq!(tid.to_string().len(), 13);
+    assert_eq!(Tid::from_bits(0).to_string(), "2222222222222");
+    assert_eq!(Tid::from_bits(u64::MAX).to_string(), "jzzzzzzzzzzzz");
+}
+
+proptest! {
+    #[test]
+    fn the_order_of_tids_is_the_order_of_their_text(a in any::<u64>(), b in any::<u64>()) {
+        let (a, b) = (Tid::from_bits(a), Tid::from_bits(b));
+        prop_assert_eq!(a.cmp(&b), a.to_string().cmp(&b.to_string()));
+        prop_assert_eq!(Tid::parse(&a.to_string()), Ok(a));
+    }
+
+    #[test]
+    fn a_cid_survives_its_text_and_its_bytes(cid in values::cid()) {
+        prop_assert_eq!(Cid::parse(&cid.to_string()), Ok(cid));
+        prop_assert_eq!(Cid::from_bytes(cid.as_bytes()), Ok(cid));
+    }
+
+    #[test]
+    fn hostile_text_is_refused_without_a_panic(text in any::<String>()) {
+        prop_assert!(Tid::parse(&text).is_err());
+        prop_assert!(Cid::parse(&text).is_err());
+    }
+}
