@@ -22,8 +22,10 @@ use crate::value::{Value, key_order};
 
 /// Levels of lists and maps in one value.
 pub const DEPTH_MAX: usize = 64;
-/// Beyond this a float no longer names one integer.
-const EXACT_FLOAT_MAX: f64 = 9_007_199_254_740_991.0;
+/// Greatest float taken for an integer: 2^48. serde_json rounds the last bits
+/// of long floats carelessly; below this such an error leaves a fraction and
+/// is refused, above it could turn into another integer.
+const INTEGRAL_FLOAT_MAX: f64 = 281_474_976_710_656.0;
 
 /// `$bytes`: written without padding, read with or without it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -235,7 +237,7 @@ impl<'de> Visitor<'de> for Node {
 
     /// `123.0` is an integer to JavaScript, so it is one here.
     fn visit_f64<E: de::Error>(self, float: f64) -> Result<Value<'de>, E> {
-        if float.fract() == 0.0 && float.abs() <= EXACT_FLOAT_MAX {
+        if float.fract() == 0.0 && float.abs() <= INTEGRAL_FLOAT_MAX {
             Ok(Value::Int(float as i64))
         } else {
             Err(E::custom("the data model has no floats"))

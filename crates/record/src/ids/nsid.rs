@@ -2,8 +2,9 @@
 
 use super::class;
 
-/// Bytes of the reversed domain name in front.
-const AUTHORITY_BYTES_MAX: usize = 253;
+/// Bytes in all: a domain name, a point and a name. The vectors bound the sum
+/// and not the domain name by itself.
+const NSID_BYTES_MAX: usize = 253 + 1 + NAME_BYTES_MAX;
 /// Bytes of the name at the end.
 const NAME_BYTES_MAX: usize = 63;
 
@@ -19,7 +20,7 @@ impl Nsid {
         let Some((authority, name)) = text.rsplit_once('.') else {
             return false;
         };
-        authority.len() <= AUTHORITY_BYTES_MAX
+        text.len() <= NSID_BYTES_MAX
             && authority.contains('.')
             && !authority.starts_with(|first: char| first.is_ascii_digit())
             && authority

@@ -1,0 +1,290 @@
+//! Lexicon documents: which are taken, which are refused, and why.
+
+use record::lexicon::{Catalog, Document, KeyType, LexiconError};
+use serde_json::json;
+
+use crate::fixtures;
+
+/// A document with one definition.
+fn document(name: &str, def: serde_json::Value) -> String {
+    json!({"lexicon": 1, "id": "com.example.thing", "defs": {name: def}}).to_string()
+}
+
+/// A record document with one field.
+fn with_field(field: serde_json::Value) -> String {
+    document(
+        "main",
+        json!({"type": "record", "key": "any",
+               "record": {"type": "object", "properties": {"field": field}}}),
+    )
+}
+
+#[track_caller]
+fn check_refused(text: &str, path: &str, reason: &str) {
+    match Document::parse(text) {
+        Err(LexiconError::Invalid {
+            path: found,
+            reason: given,
+            ..
+        }) => assert_eq!((found.as_str(), given), (path, reason), "{text}"),
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+#[test]
+fn valid_vectors_are_taken() {
+    let Some(cases) = fixtures::cases("interop/lexicon/lexicon-valid.json") else {
+        return;
+    };
+    for case in cases {
+        let document = Document::parse(&case["lexicon"].to_string());
+        assert!(document.is_ok(), "{}: {document:?}", case["name"]);
+        assert!(Catalog::new(document).is_ok());
+    }
+}
+
+#[test]
+fn invalid_vectors_are_refused() {
+    let Some(cases) = fixtures::cases("interop/lexicon/lexicon-invalid.json") else {
+        return;
+    };
+    for case in cases {
+        let document = Document::parse(&case["lexicon"].to_string());
+        assert!(
+            matches!(document, Err(LexiconError::Invalid { .. })),
+            "{}: {document:?}",
+            case["name"]
+        );
+    }
+}
+
+#[test]
+fn all_lexicons_of_three_networks_load_together() {
+    let Some(texts) = fixtures::texts_below("lexicons") else {
+        return;
+    };
+    let documents: Vec<Document> = texts
+        .iter()
+        .map(|(path, text)| {
+            Document::parse(text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        })
+        .collect();
+    let catalog = Catalog::new(documents).unwrap();
+    assert_eq!(catalog.missing(), [] as [&str; 0]);
+    assert_eq!(catalog.collections().len(), 51);
+    for nsid in [
+        "app.bsky.feed.post",
+        "network.cosmik.card",
+        "pub.layers.expression.expression",
+    ] {
+        assert!(catalog.describes(nsid), "{nsid}");
+    }
+    assert_eq!(catalog.key_type("app.bsky.feed.post"), Some(&KeyType::Tid));
+}
+
+#[test]
+fn a_reference_nobody_loaded_is_named_and_accepts() {
+    let text = with_field(json!({"type": "ref", "ref": "com.example.absent#part"}));
+    let catalog = Catalog::parse([text.as_str()]).unwrap();
+    assert_eq!(catalog.missing(), ["com.example.absent#part"]);
+    for field in ["1", "{\"a\":[]}", "\"text\""] {
+        let record = format!("{{\"$type\":\"com.example.thing\",\"field\":{field}}}");
+        let record = record::json::from_json(&record).unwrap();
+        assert_eq!(catalog.validate("com.example.thing", &record), Ok(()));
+    }
+}
+
+#[test]
+fn a_reference_to_a_method_is_refused() {
+    let query = json!({"lexicon": 1, "id": "com.example.getThing",
+                       "defs": {"main": {"type": "query"}}})
+    .to_string();
+    let text = with_field(json!({"type": "ref", "ref": "com.example.getThing"}));
+    let refused = Catalog::parse([text.as_str(), query.as_str()]);
+    assert!(
+        matches!(refused, Err(LexiconError::NotAField { .. })),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn one_name_for_two_documents_is_a_conflict_unless_they_agree() {
+    let text = with_field(json!({"type": "integer"}));
+    let described = with_field(json!({"type": "integer", "description": "a number"}));
+    let different = with_field(json!({"type": "integer", "maximum": 5}));
+    assert!(Catalog::parse([text.as_str(), described.as_str()]).is_ok());
+    let refused = Catalog::parse([text.as_str(), different.as_str()]);
+    assert!(matches!(refused, Err(LexiconError::Conflict(id)) if id == "com.example.thing"));
+}
+
+#[test]
+fn a_mistake_is_told_with_its_place() {
+    let field = "defs.main.record.properties.field";
+    for (schema, path, reason) in [
+        (json!({"type": "strin"}), "type", "is not a type of field"),
+        (json!({}), "type", "is missing"),
+        (
+            json!({"type": "string", "format": "date"}),
+            "format",
+            "is not a known format",
+        ),
+        (
+            json!({"type": "string", "maxLength": "5"}),
+            "maxLength",
+            "must be an integer",
+        ),
+        (
+            json!({"type": "string", "maxLength": -1}),
+            "maxLength",
+            "must not be negative",
+        ),
+        (
+            json!({"type": "string", "enum": []}),
+            "enum",
+            "must not be empty",
+        ),
+        (
+            json!({"type": "string", "knownValues": [1]}),
+            "knownValues",
+            "must be a list of strings",
+        ),
+        (
+            json!({"type": "integer", "minimum": 2, "maximum": 1}),
+            "minimum",
+            "is above maximum",
+        ),
+        (
+            json!({"type": "integer", "enum": ["a"]}),
+            "enum",
+            "must be a list of integers",
+        ),
+        (
+            json!({"type": "boolean", "const": 1}),
+            "const",
+            "must be true or false",
+        ),
+        (json!({"type": "array"}), "items", "is missing"),
+        (
+            json!({"type": "array", "items": {"type": "x"}}),
+            "items.type",
+            "is not a type of field",
+        ),
+        (
+            json!({"type": "ref", "ref": "a b"}),
+            "ref",
+            "must be a reference",
+        ),
+        (
+            json!({"type": "union", "refs": "#a"}),
+            "refs",
+            "must be a list of references",
+        ),
+        (
+            json!({"type": "union", "refs": [], "closed": true}),
+            "refs",
+            "must not be empty in a closed union",
+        ),
+        (
+            json!({"type": "blob", "accept": ["png"]}),
+            "accept",
+            "must be a list of MIME types",
+        ),
+        (json!({"type": "record"}), "type", "is not a type of field"),
+        (json!({"type": "params"}), "type", "is not a type of field"),
+        (
+            json!({"type": "object", "properties": {"$ref": {"type": "null"}}}),
+            "properties.$ref",
+            "is a reserved name",
+        ),
+    ] {
+        check_refused(&with_field(schema), &format!("{field}.{path}"), reason);
+    }
+}
+
+#[test]
+fn definitions_of_methods_are_checked() {
+    for (def, path, reason) in [
+        (
+            json!({"type": "query", "input": {}}),
+            "input",
+            "belongs to a procedure",
+        ),
+        (
+            json!({"type": "query", "output": {}}),
+            "output.encoding",
+            "is missing",
+        ),
+        (
+            json!({"type": "query", "output": {"encoding": "*/*", "schema": {"type": "string"}}}),
+            "output.schema",
+            "must be object, ref or union",
+        ),
+        (
+            json!({"type": "query", "parameters": {"type": "object"}}),
+            "parameters.type",
+            "must be params",
+        ),
+        (
+            json!({"type": "query", "parameters": {"type": "params",
+                "properties": {"a": {"type": "object"}}}}),
+            "parameters.properties.a",
+            "must be a scalar or a list of scalars",
+        ),
+        (
+            json!({"type": "procedure", "errors": [{}]}),
+            "errors",
+            "must be a list of named errors",
+        ),
+        (
+            json!({"type": "subscription", "message": {"schema": {"type": "object"}}}),
+            "message.schema",
+            "must be a union",
+        ),
+        (
+            json!({"type": "permission-set"}),
+            "permissions",
+            "must be a list",
+        ),
+        (
+            json!({"type": "permission-set", "permissions": [{"type": "permission"}]}),
+            "permissions",
+            "must hold permissions with a resource",
+        ),
+        (
+            json!({"type": "record", "key": "rkey", "record": {"type": "object"}}),
+            "key",
+            "must be tid, nsid, any or literal:…",
+        ),
+    ] {
+        check_refused(&document("main", def), &format!("defs.main.{path}"), reason);
+    }
+    check_refused(
+        &document("part", json!({"type": "query"})),
+        "defs.part.type",
+        "must be the main definition",
+    );
+    check_refused(
+        &document("a part", json!({"type": "token"})),
+        "defs.a part",
+        "is not a name",
+    );
+}
+
+#[test]
+fn keys_follow_the_type_of_their_collection() {
+    for (key, rkey, expected) in [
+        ("tid", "3jzfcijpj2z2a", true),
+        ("tid", "self", false),
+        ("nsid", "com.example.thing", true),
+        ("nsid", "self", false),
+        ("literal:self", "self", true),
+        ("literal:self", "other", false),
+        ("any", "other", true),
+        ("any", "..", false),
+    ] {
+        let key_type = KeyType::parse(key).unwrap();
+        assert_eq!(key_type.accepts(rkey), expected, "{key} {rkey}");
+        assert_eq!(key_type.to_string(), key);
+    }
+    assert_eq!(KeyType::parse("literal:"), None);
+}

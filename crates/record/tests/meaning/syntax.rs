@@ -1,0 +1,216 @@
+//! The syntax vectors of the network: every line of every file.
+
+use record::ids::{AtUri, Did, Handle, Nsid, RecordKey, UriParts, is_at_identifier};
+use record::lexicon::Format;
+use record::{datetime, language, uri};
+
+use crate::fixtures;
+
+/// Checks all files of one format, named as in the fixtures.
+#[track_caller]
+fn check(format: &str, is_valid: impl Fn(&str) -> bool) {
+    for (kind, expected, required) in [
+        ("syntax_valid", true, true),
+        ("syntax_invalid", false, true),
+        ("parse_invalid", false, false),
+    ] {
+        let Some(text) = fixtures::text(&format!("interop/syntax/{format}_{kind}.txt"), required)
+        else {
+            continue;
+        };
+        let lines: Vec<&str> = text
+            .split('\n')
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .collect();
+        assert!(!lines.is_empty(), "{format}_{kind} is empty");
+        for line in lines {
+            assert_eq!(is_valid(line), expected, "{format}_{kind}: {line:?}");
+        }
+    }
+}
+
+#[test]
+fn dids_follow_the_vectors() {
+    check("did", Did::is_valid);
+}
+
+#[test]
+fn handles_follow_the_vectors() {
+    check("handle", Handle::is_valid);
+}
+
+#[test]
+fn at_identifiers_follow_the_vectors() {
+    check("atidentifier", is_at_identifier);
+}
+
+#[test]
+fn nsids_follow_the_vectors() {
+    check("nsid", Nsid::is_valid);
+}
+
+#[test]
+fn record_keys_follow_the_vectors() {
+    check("recordkey", RecordKey::is_valid);
+}
+
+#[test]
+fn at_uris_follow_the_vectors() {
+    check("aturi", AtUri::is_valid);
+}
+
+#[test]
+fn datetimes_follow_the_vectors() {
+    check("datetime", datetime::is_valid);
+}
+
+#[test]
+fn languages_follow_the_vectors() {
+    check("language", language::is_valid);
+}
+
+#[test]
+fn uris_follow_the_vectors() {
+    check("uri", uri::is_valid);
+}
+
+#[test]
+fn tids_follow_the_vectors() {
+    check("tid", |text| Format::Tid.accepts(text));
+}
+
+#[test]
+fn cids_follow_the_vectors() {
+    check("cid", |text| Format::Cid.accepts(text));
+}
+
+#[test]
+fn a_language_tag_obeys_the_grammar_between_its_parts() {
+    for (tag, expected) in [
+        ("en", true),
+        ("en-us", true),
+        ("zh-cmn-Hans-CN", true),
+        ("zh-min-nan", true),
+        ("de-1996", true),
+        ("x-klingon", true),
+        ("x", false),
+        ("en-x", false),
+        ("en-u", false),
+        ("EN", false),
+        ("en-US-Latn", false), // the script stands before the region
+        ("de-419-DE", false),  // one region only
+        ("en_US", false),
+        ("", false),
+        ("日本", false),
+    ] {
+        assert_eq!(language::is_valid(tag), expected, "{tag:?}");
+    }
+}
+
+#[test]
+fn a_uri_may_hold_letters_outside_ascii_but_no_gap() {
+    assert!(uri::is_valid("https://ja.wikipedia.org/wiki/日本"));
+    assert!(!uri::is_valid("https://ja.wikipedia.org/wiki/日\u{3000}本"));
+    assert!(!uri::is_valid("https://example.com/\u{7f}"));
+    assert!(uri::is_valid("h2+x:1"));
+}
+
+#[test]
+fn an_at_uri_gives_its_parts() {
+    let uri = AtUri::parse("at://did:plc:abc/app.bsky.feed.post/3k").unwrap();
+    assert_eq!(uri.authority(), "did:plc:abc");
+    assert_eq!(uri.collection(), Some("app.bsky.feed.post"));
+    assert_eq!(uri.rkey(), Some("3k"));
+    let same = AtUri::of_record(
+        &Did::parse("did:plc:abc").unwrap(),
+        &Nsid::parse("app.bsky.feed.post").unwrap(),
+        &RecordKey::parse("3k").unwrap(),
+    );
+    assert_eq!(same, uri);
+    assert_eq!(
+        UriParts::parse("at://alice.test").unwrap(),
+        UriParts {
+            authority: "alice.test",
+            collection: None,
+            rkey: None,
+        }
+    );
+}
+
+#[test]
+fn identifiers_are_their_text_in_json_and_in_maps() {
+    let did: Did = serde_json::from_str("\"did:plc:abc\"").unwrap();
+    assert_eq!(serde_json::to_string(&did).unwrap(), "\"did:plc:abc\"");
+    assert!(serde_json::from_str::<Did>("\"did:plc:\"").is_err());
+    let known = std::collections::HashSet::from([did.clone()]);
+    assert!(known.contains("did:plc:abc"));
+    assert_eq!("did:plc:abc".parse::<Did>().unwrap(), did);
+    assert_eq!(
+        Nsid::parse("no").unwrap_err().to_string(),
+        "not a valid nsid"
+    );
+}
+
+#[track_caller]
+fn check_us(text: &str, us: Option<i64>) {
+    assert_eq!(datetime::parse_us(text), us, "{text}");
+}
+
+#[test]
+fn a_datetime_is_microseconds_since_the_epoch() {
+    check_us("1970-01-01T00:00:00Z", Some(0));
+    check_us("1970-01-01T00:00:00.000001Z", Some(1));
+    check_us("1970-01-01T00:00:00.0000019Z", Some(1));
+    check_us("1969-12-31T23:59:59.999999Z", Some(-1));
+    check_us("1970-01-01T01:00:00+01:00", Some(0));
+    check_us("1969-12-31T17:00:00-07:00", Some(0));
+    check_us("2000-02-29T00:00:00Z", Some(951_782_400_000_000));
+    check_us("2024-06-01T12:34:56.789Z", Some(1_717_245_296_789_000));
+    check_us("0000-01-01T00:00:00Z", Some(-62_167_219_200_000_000));
+    check_us("9999-12-31T23:59:59.999999Z", Some(253_402_300_799_999_999));
+}
+
+#[test]
+fn a_datetime_that_does_not_exist_is_refused() {
+    for text in [
+        "1900-02-29T00:00:00Z",
+        "2023-02-29T00:00:00Z",
+        "2023-04-31T00:00:00Z",
+        "2023-01-01T24:00:00Z",
+        "2016-12-31T23:59:60Z",
+        "2023-01-01T00:00:00+24:00",
+        "2023-01-01T00:00:00+00:60",
+        "2023-01-01T00:00:00-00:00",
+        "9999-12-31T23:59:59-00:01",
+        "2023-01-01T00:00:00.000000000000000000000Z",
+        "",
+    ] {
+        check_us(text, None);
+    }
+}
+
+#[test]
+fn times_are_written_so_that_they_read_the_same() {
+    assert_eq!(datetime::format_us(0), "1970-01-01T00:00:00.000Z");
+    assert_eq!(datetime::format_us(-1), "1969-12-31T23:59:59.999999Z");
+    assert_eq!(
+        datetime::format_us(951_782_400_123_000),
+        "2000-02-29T00:00:00.123Z"
+    );
+    assert_eq!(datetime::format_us(i64::MAX), "9999-12-31T23:59:59.999999Z");
+    assert_eq!(datetime::format_us(i64::MIN), "0000-01-01T00:00:00.000Z");
+    // Every day of four hundred years, and the edges, at a moving moment.
+    let day_us = 86_400_000_000;
+    for start_us in [
+        -62_167_219_200_000_000,
+        0,
+        253_402_300_799_999_999 - 146_090 * day_us,
+    ] {
+        let mut us = start_us;
+        for _ in 0..146_000 {
+            let text = datetime::format_us(us);
+            assert_eq!(datetime::parse_us(&text), Some(us), "{text}");
+            us += day_us + 1_234;
+        }
+    }
+}
