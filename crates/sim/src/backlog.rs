@@ -15,7 +15,8 @@ pub struct Backlog {
     events: VecDeque<Arc<SeqEvent>>,
     events_max: usize,
     last_seq: u64,
-    dropped: u64,
+    /// The newest event no longer here.
+    forgotten_seq: u64,
 }
 
 impl Backlog {
@@ -25,7 +26,7 @@ impl Backlog {
             events: VecDeque::new(),
             events_max: events_max.max(1),
             last_seq: 0,
-            dropped: 0,
+            forgotten_seq: 0,
         }
     }
 
@@ -42,8 +43,9 @@ impl Backlog {
     /// Forgets all but the newest `keep` events.
     pub fn trim(&mut self, keep: usize) {
         let surplus = self.events.len().saturating_sub(keep);
-        self.events.drain(..surplus);
-        self.dropped += surplus as u64;
+        if let Some(event) = self.events.drain(..surplus).next_back() {
+            self.forgotten_seq = event.seq;
+        }
     }
 
     /// The newest sequence number ever given; 0 before the first.
@@ -58,9 +60,9 @@ impl Backlog {
             .map_or(self.last_seq + 1, |event| event.seq)
     }
 
-    /// Whether any event was ever forgotten.
-    pub fn is_partial(&self) -> bool {
-        self.dropped > 0
+    /// Whether an event numbered `from` or higher was forgotten.
+    pub fn lacks(&self, from: u64) -> bool {
+        from <= self.forgotten_seq
     }
 
     /// At most `limit` events numbered `from` or higher.

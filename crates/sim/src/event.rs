@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use record::cid::Cid;
+use record::event::Action;
 
 use crate::model::Standing;
 
@@ -31,7 +32,7 @@ pub struct SeqEvent {
 pub enum Body {
     Commit {
         rev: String,
-        /// What was done, also where the frame is too big to say so.
+        /// What was done; nothing where it was too big to say so.
         ops: Vec<Operation>,
         too_big: bool,
         /// Where the CAR lies within the frame.
@@ -48,22 +49,12 @@ pub enum Body {
     },
 }
 
-/// What was done to a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    Create,
-    Update,
-    Delete,
-}
-
-impl Action {
-    /// The word for it in every protocol.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Action::Create => "create",
-            Action::Update => "update",
-            Action::Delete => "delete",
-        }
+/// The word for an action in every protocol.
+pub fn word(action: Action) -> &'static str {
+    match action {
+        Action::Create => "create",
+        Action::Update => "update",
+        Action::Delete => "delete",
     }
 }
 

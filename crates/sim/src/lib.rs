@@ -24,6 +24,18 @@ pub mod traffic;
 /// One event of the world.
 pub mod event;
 
+/// One account's repository.
+pub mod repo;
+
+/// One inhabitant of the world.
+pub mod account;
+
+/// Accounts, repositories, clock and truth.
+pub mod world;
+
+/// What each act changes, and which events tell it.
+mod acts;
+
 /// The events a relay can still send again.
 pub mod backlog;
 
@@ -32,3 +44,6 @@ pub mod faults;
 
 /// Connections that can be severed.
 pub mod wire;
+
+/// The world behind its servers.
+pub mod network;

@@ -1,0 +1,1 @@
+//! Each fault does what it says and is counted.

@@ -1,0 +1,8 @@
+//! The simulator through the door its users take.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod client;
+mod faults;
+mod model;
+mod network;
+mod world;
