@@ -13,3 +13,30 @@ pub mod config;
 
 /// Where checked records come to rest.
 pub mod store;
+
+/// Whether a record is what its collection says it is.
+pub mod check;
+
+/// From a frame's bytes to checked work.
+pub mod decode;
+
+/// Every metric by name.
+pub mod metrics;
+
+/// What the process is doing right now.
+pub mod status;
+
+/// Where streams come from.
+pub mod source;
+
+/// Frames in, transactions out.
+pub mod intake;
+
+/// Where an account lives.
+pub mod identity;
+
+/// Repairing an account whose chain broke.
+pub mod resync;
+
+/// The API over HTTP.
+pub mod serve;

@@ -92,6 +92,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// The last known state of an account; `None` if never heard of.
     fn account(&self, did: &str) -> Result<Option<account::AccountState>, StoreError>;
 
+    /// The DID of an account known by this handle.
+    fn did_of(&self, handle: &str) -> Result<Option<String>, StoreError>;
+
     /// Accounts that wait for a resync, at most `limit`.
     fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError>;
 

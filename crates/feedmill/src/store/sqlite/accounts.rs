@@ -56,6 +56,12 @@ impl Apply<'_> {
                 self.bury(letter)?;
                 self.tally.dead += 1;
                 self.tally.received += 1;
+                // What it said is lost, so the account is fetched whole.
+                if let Some((key, known)) = self.known_did(&letter.did)?
+                    && known.repair != HOLDING
+                {
+                    self.mark(key, &letter.did, HOLDING)?;
+                }
             }
             Item::Filtered(units) => {
                 self.tally.filtered += *units as i64;

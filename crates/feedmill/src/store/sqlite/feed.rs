@@ -12,6 +12,7 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 use super::derive::{Ids, unpack};
 use super::names::find_key;
 use super::read::{ROW, ROW_FROM, VISIBLE, tail, to_row};
+use crate::store::AccountStatus;
 use crate::store::page::{FeedQuery, Page, Position, Row};
 use crate::store::plan::{Plan, SourceId};
 
@@ -65,6 +66,9 @@ struct Merge<'a> {
 
 pub(super) fn feed(connection: &Connection, plan: &Plan, ids: &Ids, query: &FeedQuery) -> Result<Page, Error> {
     let Some(reader) = find_key(connection, &query.reader)? else { return Ok(Page::default()) };
+    if is_hidden(connection, reader)? {
+        return Ok(Page::default()); // its follows are hidden with the rest of it
+    }
     let mut followed = keys_of(connection, ids, &query.follows, reader)?;
     if query.include_self {
         followed.insert(reader);
@@ -81,6 +85,14 @@ pub(super) fn feed(connection: &Connection, plan: &Plan, ids: &Ids, query: &Feed
     let from = if caps.iter().all(Option::is_none) { query.before.as_ref() } else { None };
     let mut merge = Merge::new(connection, lanes, followed, hidden, from, query.scan_max)?;
     merge.page(query, caps)
+}
+
+fn is_hidden(connection: &Connection, account: i64) -> Result<bool, Error> {
+    let status: Option<i64> = connection
+        .prepare_cached("SELECT status FROM account WHERE key = ?1")?
+        .query_row([account], |row| row.get(0))
+        .optional()?;
+    Ok(!AccountStatus::from_code(status.unwrap_or_default()).visible())
 }
 
 /// The keys that the reader's records of these sources name.

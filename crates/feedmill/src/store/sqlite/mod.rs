@@ -159,6 +159,15 @@ impl Store for SqliteStore {
         self.read(|connection| read::account(connection, did))
     }
 
+    fn did_of(&self, handle: &str) -> Result<Option<String>, StoreError> {
+        self.read(|connection| {
+            connection
+                .prepare_cached("SELECT k.text FROM account a JOIN key k ON k.id = a.key WHERE a.handle = ?1 ORDER BY a.handle_us DESC LIMIT 1")?
+                .query_row([handle], |row| row.get(0))
+                .optional()
+        })
+    }
+
     fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError> {
         self.read(|connection| {
             connection

@@ -26,6 +26,7 @@ CREATE TABLE account (
     repair INTEGER NOT NULL DEFAULT 0, handle TEXT, handle_us INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX account_by_repair ON account (repair) WHERE repair > 0;
+CREATE INDEX account_by_handle ON account (handle) WHERE handle IS NOT NULL;
 
 CREATE TABLE collection (id INTEGER PRIMARY KEY, nsid TEXT NOT NULL UNIQUE, live INTEGER NOT NULL DEFAULT 0);
 

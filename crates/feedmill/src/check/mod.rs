@@ -1,0 +1,269 @@
+//! Checking: whether a record is what its collection says it is.
+//!
+//! In:    a record's bytes, and where they claim to belong.
+//! Out:   a [`Verdict`]: a record ready for the store, or a dead letter that
+//!        says which field is at fault, what was expected and what was there.
+//! Never: a panic, whatever the bytes; a record kept that was not understood.
+//!
+//! Everything that can be known from the record alone is worked out here,
+//! once: its JSON, its time, its references, its keys.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use record::cid::Cid;
+use record::lexicon::{Catalog, LexiconError};
+use record::value::Value;
+use record::{cbor, datetime, json, links};
+
+use crate::config::Config;
+use crate::store::batch::{DeadLetter, Put, Verdict};
+use crate::store::plan::Plan;
+
+/// Bytes of a faulty record kept with its dead letter.
+const RAW_BYTES_MAX: usize = 100_000;
+
+/// Why the checks cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// A lexicon folder or file cannot be read.
+    #[error("cannot read lexicons at {path}")]
+    Unreadable {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// A lexicon is wrong.
+    #[error("lexicon {path}")]
+    Wrong {
+        path: PathBuf,
+        #[source]
+        source: LexiconError,
+    },
+    /// A collection is to be checked, and nothing says how.
+    #[error("collections.{short}: no lexicon for {nsid} in the folders of `lexicons`; add it, or set validate = false")]
+    Missing { short: String, nsid: String },
+}
+
+/// Checks records.
+#[derive(Debug)]
+pub struct Checker {
+    plan: Arc<Plan>,
+    catalog: Catalog,
+    rules: HashMap<String, Rule>,
+    record_bytes_max: usize,
+}
+
+#[derive(Debug)]
+struct Rule {
+    validate: bool,
+    time_path: Option<String>,
+    links: Vec<String>,
+}
+
+/// Where a record claims to belong.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim<'a> {
+    pub did: &'a str,
+    pub collection: &'a str,
+    pub rkey: &'a str,
+    pub rev: u64,
+}
+
+impl Checker {
+    /// The checks of a configuration; `built_in` lexicons come before those of the folders.
+    pub fn new(config: &Config, plan: Arc<Plan>, built_in: &[&str]) -> Result<Self, CheckError> {
+        let mut documents = Vec::new();
+        for text in built_in {
+            documents.push(parse(Path::new("(built in)"), text)?);
+        }
+        for dir in &config.lexicons {
+            read_folder(dir, &mut documents)?;
+        }
+        let catalog = Catalog::new(documents).map_err(|source| CheckError::Wrong {
+            path: "(all together)".into(),
+            source,
+        })?;
+        let mut rules = HashMap::new();
+        for (short, collection) in &config.collections {
+            let nsid = &collection.collection;
+            if collection.validate && !catalog.describes(nsid) {
+                return Err(CheckError::Missing {
+                    short: short.clone(),
+                    nsid: nsid.clone(),
+                });
+            }
+            rules.insert(
+                nsid.clone(),
+                Rule {
+                    validate: collection.validate,
+                    time_path: collection.time_path().map(str::to_owned),
+                    links: collection.links.clone(),
+                },
+            );
+        }
+        Ok(Self {
+            plan,
+            catalog,
+            rules,
+            record_bytes_max: config.intake.record_bytes_max,
+        })
+    }
+
+    /// Whether records of this collection are kept.
+    pub fn wants(&self, nsid: &str) -> bool {
+        self.rules.contains_key(nsid)
+    }
+
+    /// Checks a record that came as DAG-CBOR.
+    pub fn cbor(&self, claim: Claim<'_>, cid: Cid, block: &[u8]) -> Verdict {
+        if block.len() > self.record_bytes_max {
+            return self.too_big(claim, block.len());
+        }
+        match cbor::decode(block) {
+            Ok(value) => {
+                let mut body = Vec::with_capacity(block.len() + block.len() / 2);
+                json::to_json(&value, &mut body);
+                self.value(claim, Some(cid), &value, body)
+            }
+            Err(error) => Verdict::Refused(DeadLetter {
+                stage: "decode".into(),
+                message: chain(&error),
+                raw: bytes_for_inspection(block),
+                ..letter(claim)
+            }),
+        }
+    }
+
+    /// Checks a record that came as JSON.
+    pub fn json(&self, claim: Claim<'_>, cid: Option<Cid>, text: &str) -> Verdict {
+        if text.len() > self.record_bytes_max.saturating_mul(2) {
+            return self.too_big(claim, text.len());
+        }
+        match json::from_json(text) {
+            Ok(value) => {
+                let mut body = Vec::with_capacity(text.len());
+                json::to_json(&value, &mut body);
+                self.value(claim, cid, &value, body)
+            }
+            Err(error) => Verdict::Refused(DeadLetter {
+                stage: "decode".into(),
+                message: chain(&error),
+                raw: shortened(text.as_bytes()),
+                ..letter(claim)
+            }),
+        }
+    }
+
+    fn too_big(&self, claim: Claim<'_>, bytes: usize) -> Verdict {
+        Verdict::Refused(DeadLetter {
+            stage: "size".into(),
+            message: "the record is larger than the limit".into(),
+            expected: format!("at most {} bytes", self.record_bytes_max),
+            received: format!("{bytes} bytes"),
+            ..letter(claim)
+        })
+    }
+
+    fn value(&self, claim: Claim<'_>, cid: Option<Cid>, value: &Value<'_>, body: Vec<u8>) -> Verdict {
+        let Some(rule) = self.rules.get(claim.collection) else {
+            return Verdict::Delete; // not asked for: the caller filters first
+        };
+        if rule.validate {
+            let fault = self
+                .catalog
+                .validate(claim.collection, value)
+                .and_then(|()| self.catalog.validate_key(claim.collection, claim.rkey));
+            if let Err(fault) = fault {
+                return Verdict::Refused(DeadLetter {
+                    stage: "lexicon".into(),
+                    message: fault.to_string(),
+                    path: fault.path.clone(),
+                    expected: fault.expected.clone(),
+                    received: fault.received.clone(),
+                    raw: shortened(&body),
+                    ..letter(claim)
+                });
+            }
+        }
+        let mut found: Vec<(String, String)> = Vec::new();
+        let mut add = |path: &str, target: &str| found.push((path.to_owned(), target.to_owned()));
+        self.catalog.links(claim.collection, value, &mut add);
+        for path in &rule.links {
+            links::along(value, path, &mut add);
+        }
+        found.sort_unstable();
+        found.dedup();
+        let time = rule.time_path.as_ref().and_then(|path| value.at(path)?.text());
+        Verdict::Put(Put {
+            cid,
+            time_us: time.and_then(datetime::parse_us),
+            links: found,
+            derived: self.plan.derive(claim.collection, claim.did, value),
+            body,
+        })
+    }
+}
+
+fn letter(claim: Claim<'_>) -> DeadLetter {
+    DeadLetter {
+        did: claim.did.to_owned(),
+        collection: claim.collection.to_owned(),
+        rkey: claim.rkey.to_owned(),
+        rev: claim.rev,
+        ..DeadLetter::default()
+    }
+}
+
+/// An error with its causes, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// Bytes that are not text, as they are kept with a dead letter.
+pub fn bytes_for_inspection(bytes: &[u8]) -> String {
+    let kept = bytes.get(..RAW_BYTES_MAX).unwrap_or(bytes);
+    base64::engine::general_purpose::STANDARD.encode(kept)
+}
+
+fn shortened(text: &[u8]) -> String {
+    String::from_utf8_lossy(text.get(..RAW_BYTES_MAX).unwrap_or(text)).into_owned()
+}
+
+fn parse(path: &Path, text: &str) -> Result<record::lexicon::Document, CheckError> {
+    record::lexicon::Document::parse(text).map_err(|source| CheckError::Wrong {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn read_folder(dir: &Path, documents: &mut Vec<record::lexicon::Document>) -> Result<(), CheckError> {
+    let unreadable = |path: &Path| {
+        let path = path.to_owned();
+        move |source| CheckError::Unreadable { path, source }
+    };
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(dir)
+        .map_err(unreadable(dir))?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()
+        .map_err(unreadable(dir))?;
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            read_folder(&path, documents)?;
+        } else if path.extension().is_some_and(|extension| extension == "json") {
+            let text = std::fs::read_to_string(&path).map_err(unreadable(&path))?;
+            documents.push(parse(&path, &text)?);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Identity: where an account lives.
+//!
+//! In:    a DID.
+//! Out:   the address of its host, from its DID document.
+//! Never: a request without a time limit; a cache without a size.
+
+use std::time::Duration;
+
+use quick_cache::sync::Cache;
+use serde::Deserialize;
+
+/// Documents kept, and for how long.
+const CACHED_MAX: usize = 10_000;
+const FRESH: Duration = Duration::from_secs(3600);
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why an account's host is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// Try again later.
+    #[error("cannot fetch the DID document")]
+    Unreachable(#[from] reqwest::Error),
+    /// The DID is of a kind that cannot be resolved, or its document names no host.
+    #[error("{0}")]
+    Unresolvable(&'static str),
+}
+
+/// Resolves DIDs.
+#[derive(Debug)]
+pub struct Resolver {
+    client: reqwest::Client,
+    plc_url: String,
+    hosts: Cache<String, (std::time::Instant, String)>,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    #[serde(default)]
+    service: Vec<Service>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Service {
+    id: String,
+    service_endpoint: serde_json::Value,
+}
+
+impl Resolver {
+    /// A resolver that asks the directory at `plc_url`.
+    pub fn new(plc_url: &str) -> Result<Self, IdentityError> {
+        // One provider of TLS for the process; a second call finds it there.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        Ok(Self {
+            client: reqwest::Client::builder()
+                .timeout(TIMEOUT)
+                .redirect(reqwest::redirect::Policy::limited(3))
+                .build()?,
+            plc_url: plc_url.trim_end_matches('/').to_owned(),
+            hosts: Cache::new(CACHED_MAX),
+        })
+    }
+
+    /// The client for requests to hosts.
+    pub fn client(&self) -> &reqwest::Client {
+        &self.client
+    }
+
+    /// The address of an account's host.
+    pub async fn host(&self, did: &str) -> Result<String, IdentityError> {
+        if let Some((at, host)) = self.hosts.get(did)
+            && at.elapsed() < FRESH
+        {
+            return Ok(host);
+        }
+        let address = if did.starts_with("did:plc:") {
+            format!("{}/{did}", self.plc_url)
+        } else if let Some(name) = did.strip_prefix("did:web:") {
+            web_address(name).ok_or(IdentityError::Unresolvable("not a did:web of a host"))?
+        } else {
+            return Err(IdentityError::Unresolvable("only did:plc and did:web can be resolved"));
+        };
+        let document: Document = self.client.get(address).send().await?.error_for_status()?.json().await?;
+        let host = document
+            .service
+            .iter()
+            .find(|service| service.id.ends_with("#atproto_pds"))
+            .and_then(|service| service.service_endpoint.as_str())
+            .ok_or(IdentityError::Unresolvable("the DID document names no host"))?
+            .trim_end_matches('/')
+            .to_owned();
+        self.hosts.insert(did.to_owned(), (std::time::Instant::now(), host.clone()));
+        Ok(host)
+    }
+
+    /// Forgets an account's host, so that the next question goes to the directory.
+    pub fn forget(&self, did: &str) {
+        self.hosts.remove(did);
+    }
+}
+
+/// Where a did:web keeps its document; a host on this machine is asked without TLS.
+fn web_address(name: &str) -> Option<String> {
+    let host = name.replace("%3A", ":").replace("%3a", ":");
+    if host.contains('/') || host.is_empty() {
+        return None;
+    }
+    let bare = host.split(':').next().unwrap_or_default();
+    let scheme = if bare == "localhost" { "http" } else { "https" };
+    Some(format!("{scheme}://{host}/.well-known/did.json"))
+}

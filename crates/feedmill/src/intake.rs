@@ -1,0 +1,218 @@
+//! The intake: frames in, transactions out.
+//!
+//! In:    frames of one source, in order.
+//! Out:   committed batches, each with the cursor of its last frame.
+//! Never: a cursor ahead of its work; a frame that stops the ones behind it.
+//!
+//! [`Intake::step`] is the stage itself, plain and synchronous: a batch of
+//! frames and the time in, one transaction out. [`run`] is the thread around it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use metrics::{counter, gauge, histogram};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tracing::{error, info, warn};
+
+use crate::clock::{Clock, Micros};
+use crate::decode::{Decoder, Opened};
+use crate::metrics as names;
+use crate::source::Arrival;
+use crate::status::Status;
+use crate::store::batch::{Batch, Item, Verdict};
+use crate::store::{Committed, SharedStore, StoreError};
+
+/// Pause before a store that could not answer is asked again, doubling up to `PAUSE_MAX`.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// One source's intake.
+#[derive(Debug)]
+pub struct Intake {
+    source: String,
+    decoder: Decoder,
+    store: SharedStore,
+    /// Tells the source to read again from a cursor.
+    rewind: Arc<Mutex<Option<i64>>>,
+    status: Arc<Status>,
+    cursor: Option<i64>,
+    cautioned: bool,
+}
+
+impl Intake {
+    pub fn new(
+        source: String,
+        decoder: Decoder,
+        store: SharedStore,
+        rewind: Arc<Mutex<Option<i64>>>,
+        status: Arc<Status>,
+    ) -> Result<Self, StoreError> {
+        let cursor = store.cursor(&source)?;
+        Ok(Self {
+            source,
+            decoder,
+            store,
+            rewind,
+            status,
+            cursor,
+            cautioned: false,
+        })
+    }
+
+    /// Opens `frames` and commits what they say in one transaction.
+    pub fn step(&mut self, now_us: Micros, frames: &[Arrival]) -> Result<Committed, StoreError> {
+        let mut items = Vec::with_capacity(frames.len());
+        let mut cursor = self.cursor;
+        let mut event_us = None;
+        for arrival in frames {
+            match self.decoder.open(&arrival.frame) {
+                Opened::Item { seq, item, time_us } => {
+                    cursor = Some(cursor.map_or(seq, |known| known.max(seq)));
+                    event_us = time_us.or(event_us);
+                    items.push(item);
+                }
+                Opened::Unopened(letter) => {
+                    self.caution(&letter.message);
+                    items.push(Item::Unopened(letter));
+                }
+                Opened::Unknown { kind } => {
+                    self.caution(&format!("event kind {kind:?} is new to this version"));
+                    items.push(Item::Filtered(1));
+                }
+                Opened::Info { name, message } => self.word(&name, &message),
+                Opened::Ended { error, message } => {
+                    if error == "FutureCursor" {
+                        // Our cursor is from another life of this host: read all it has.
+                        cursor = Some(0);
+                        *self.rewind.lock() = Some(0);
+                    }
+                    warn!(source = self.source, error, message, "the host ended the stream");
+                }
+            }
+        }
+        count_refusals(&items);
+        let batch = Batch {
+            source: self.source.clone(),
+            cursor,
+            now_us,
+            items,
+        };
+        let committed = self.store.commit(batch)?;
+        self.cursor = cursor;
+        self.note(now_us, frames.len(), &committed, event_us);
+        Ok(committed)
+    }
+
+    fn word(&self, name: &str, message: &str) {
+        if name == "OutdatedCursor" {
+            warn!(source = self.source, message, "the host no longer has what lies behind our cursor; gaps are repaired account by account");
+        } else {
+            info!(source = self.source, name, message, "a word from the host");
+        }
+    }
+
+    /// Logs the first strange frame; the rest are counted.
+    fn caution(&mut self, cause: &str) {
+        if !self.cautioned {
+            self.cautioned = true;
+            warn!(source = self.source, cause, "a frame could not be used; further ones are counted, not logged");
+        }
+    }
+
+    fn note(&self, now_us: Micros, frames: usize, committed: &Committed, event_us: Option<Micros>) {
+        let units = committed.accounting;
+        self.status.pending.fetch_sub(frames as i64, Ordering::Relaxed);
+        self.status
+            .committed(now_us, units.received.max(0).cast_unsigned(), self.cursor, event_us);
+        gauge!(names::LAG).set(self.status.lag_seconds());
+        gauge!(names::QUEUE, "queue" => "intake").set(self.status.pending.load(Ordering::Relaxed) as f64);
+        counter!(names::FILTERED).increment(units.filtered.max(0).cast_unsigned());
+        for (outcome, count) in [
+            ("applied", units.applied),
+            ("repeated", units.repeated),
+            ("superseded", units.superseded),
+            ("filtered", units.filtered),
+            ("held", units.held),
+            ("dead", units.dead),
+        ] {
+            counter!(names::UNITS, "outcome" => outcome).increment(count.max(0).cast_unsigned());
+        }
+    }
+}
+
+fn count_refusals(items: &[Item]) {
+    for item in items {
+        let Item::Commit(commit) = item else { continue };
+        for op in &commit.ops {
+            counter!(names::PROCESSED, "collection" => op.collection.clone()).increment(1);
+            if let Verdict::Refused(letter) = &op.verdict {
+                counter!(names::REFUSED, "stage" => letter.stage.clone(), "collection" => op.collection.clone()).increment(1);
+            }
+        }
+    }
+}
+
+/// How frames are gathered into batches.
+#[derive(Debug, Clone, Copy)]
+pub struct Gathering {
+    pub batch_max: usize,
+    pub flush: Duration,
+}
+
+/// The thread: gathers frames and steps the stage until the frames end.
+pub fn run(
+    mut intake: Intake,
+    mut frames: mpsc::Receiver<Arrival>,
+    gathering: Gathering,
+    clock: &Clock,
+    broken: &watch::Sender<u64>,
+) {
+    while let Some(first) = frames.blocking_recv() {
+        let mut batch = vec![first];
+        let deadline = Instant::now() + gathering.flush;
+        while batch.len() < gathering.batch_max {
+            match frames.try_recv() {
+                Ok(frame) => batch.push(frame),
+                Err(mpsc::error::TryRecvError::Disconnected) => break,
+                Err(mpsc::error::TryRecvError::Empty) => {
+                    if Instant::now() >= deadline {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        if !commit_until_done(&mut intake, &batch, clock, broken) {
+            return;
+        }
+    }
+}
+
+/// Steps until the batch is durable. A store that cannot answer pauses the
+/// intake and costs no attempt; a damaged one ends it.
+fn commit_until_done(intake: &mut Intake, batch: &[Arrival], clock: &Clock, broken: &watch::Sender<u64>) -> bool {
+    let mut pause = PAUSE;
+    loop {
+        let begun = Instant::now();
+        match intake.step(clock.now_us(), batch) {
+            Ok(committed) => {
+                histogram!(names::COMMIT_SECONDS).record(begun.elapsed().as_secs_f64());
+                if !committed.broken.is_empty() {
+                    broken.send_modify(|count| *count += committed.broken.len() as u64);
+                }
+                return true;
+            }
+            Err(StoreError::Passing(cause)) => {
+                error!(cause, pause_ms = pause.as_millis() as u64, "the store cannot be written; intake waits");
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+            Err(StoreError::Broken(cause)) => {
+                error!(cause, "the store is damaged; intake stops here so that nothing is lost");
+                return false;
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Every metric by name, declared once. docs/operations.md explains each.
+
+use metrics::{describe_counter, describe_gauge, describe_histogram};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use std::sync::OnceLock;
+
+/// Seconds between now and the time of the last processed event.
+pub const LAG: &str = "feedmill_firehose_cursor_lag_seconds";
+/// Units processed, by collection.
+pub const PROCESSED: &str = "feedmill_firehose_events_processed_total";
+/// Units not of interest.
+pub const FILTERED: &str = "feedmill_firehose_events_filtered_total";
+/// Records refused, by stage and collection.
+pub const REFUSED: &str = "feedmill_firehose_validation_failures_total";
+/// Events waiting, by queue.
+pub const QUEUE: &str = "feedmill_firehose_queue_depth";
+/// Dead letters kept.
+pub const DEAD: &str = "feedmill_dead_letters";
+/// Units by what became of them.
+pub const UNITS: &str = "feedmill_units_total";
+/// Connections made to sources, by source and result.
+pub const CONNECTIONS: &str = "feedmill_source_connections_total";
+/// Repositories fetched to repair a gap, by result.
+pub const RESYNCS: &str = "feedmill_resyncs_total";
+/// Seconds a store transaction took.
+pub const COMMIT_SECONDS: &str = "feedmill_store_commit_seconds";
+/// Requests answered, by method and status.
+pub const REQUESTS: &str = "feedmill_http_requests_total";
+/// Seconds a request took, by method.
+pub const REQUEST_SECONDS: &str = "feedmill_http_request_duration_seconds";
+/// Feed pages answered, by where they came from.
+pub const PAGES: &str = "feedmill_feed_pages_total";
+
+/// Name and meaning of each, for the documentation test.
+pub const ALL: &[(&str, &str)] = &[
+    (LAG, "seconds between now and the time of the last processed event"),
+    (PROCESSED, "operations processed, by collection"),
+    (FILTERED, "operations that were not of interest"),
+    (REFUSED, "records refused, by stage and collection"),
+    (QUEUE, "events waiting, by queue"),
+    (DEAD, "dead letters kept"),
+    (UNITS, "units of work by what became of them"),
+    (CONNECTIONS, "connections to sources, by source and result"),
+    (RESYNCS, "repositories fetched to repair a gap, by result"),
+    (COMMIT_SECONDS, "seconds a store transaction took"),
+    (REQUESTS, "requests answered, by method and status"),
+    (REQUEST_SECONDS, "seconds a request took, by method"),
+    (PAGES, "feed pages answered, by where they came from"),
+];
+
+/// The process's one recorder, installed on first use.
+pub fn recorder() -> &'static PrometheusHandle {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    HANDLE.get_or_init(|| {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        // A recorder is there already only if a test installed its own.
+        drop(metrics::set_global_recorder(recorder));
+        for (name, meaning) in ALL {
+            match *name {
+                LAG | QUEUE | DEAD => describe_gauge!(*name, *meaning),
+                COMMIT_SECONDS | REQUEST_SECONDS => describe_histogram!(*name, *meaning),
+                _ => describe_counter!(*name, *meaning),
+            }
+        }
+        handle
+    })
+}

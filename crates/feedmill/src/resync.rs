@@ -1,0 +1,181 @@
+//! Resync: repairing an account whose chain broke.
+//!
+//! In:    accounts the store has marked.
+//! Out:   their repositories, fetched from their own hosts, applied as
+//!        snapshots together with the frames held since.
+//! Never: more than `resync_max` at once; a failure that is not tried again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use metrics::counter;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::check::chain;
+use crate::clock::Clock;
+use crate::crash;
+use crate::decode::{Decoder, RepositoryError};
+use crate::identity::{IdentityError, Resolver};
+use crate::metrics as names;
+use crate::status::Status;
+use crate::store::batch::{Batch, Item, Snapshot};
+use crate::store::{SharedStore, StoreError};
+
+/// Largest repository fetched.
+const REPO_BYTES_MAX: usize = 1 << 30;
+/// Pause after a failed attempt, doubling up to `PAUSE_MAX`.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// How often marked accounts are looked for without a hint.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often a snapshot is prepared again because frames arrived meanwhile.
+const STALE_MAX: usize = 20;
+
+/// What it takes to repair one account.
+#[derive(Debug, Clone)]
+pub struct Resync {
+    pub source: String,
+    pub store: SharedStore,
+    pub decoder: Decoder,
+    pub resolver: Arc<Resolver>,
+    pub clock: Clock,
+    pub status: Arc<Status>,
+}
+
+/// Why an account could not be repaired now.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error("identity")]
+    Identity(#[from] IdentityError),
+    #[error("host")]
+    Host(#[from] reqwest::Error),
+    #[error("the repository is larger than the limit")]
+    TooBig,
+    #[error("repository")]
+    Repository(#[from] RepositoryError),
+    #[error("store")]
+    Store(#[from] StoreError),
+    #[error("the blocking task ended early")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+impl Resync {
+    /// Repairs marked accounts until `stop` is set; `broken` hints that there are some.
+    pub async fn run(self, at_once_max: usize, mut broken: watch::Receiver<u64>, mut stop: watch::Receiver<bool>) {
+        let mut waiting: HashMap<String, (Instant, Duration)> = HashMap::new();
+        let mut running: HashMap<tokio::task::Id, String> = HashMap::new();
+        let mut tasks: JoinSet<Result<usize, Failed>> = JoinSet::new();
+        while !*stop.borrow() {
+            self.begin(at_once_max, &waiting, &mut running, &mut tasks).await;
+            tokio::select! {
+                Some(done) = tasks.join_next_with_id(), if !tasks.is_empty() => {
+                    self.status.resyncing.store(tasks.len() as i64, Ordering::Relaxed);
+                    let (id, result) = match done {
+                        Ok((id, result)) => (id, result),
+                        Err(error) => (error.id(), Err(error.into())),
+                    };
+                    if let Some(did) = running.remove(&id) {
+                        self.settle(did, result, &mut waiting);
+                    }
+                }
+                _ = broken.changed() => {}
+                _ = stop.changed() => break,
+                () = tokio::time::sleep(LOOK_EVERY.min(PAUSE)) => {}
+            }
+        }
+    }
+
+    async fn begin(
+        &self,
+        at_once_max: usize,
+        waiting: &HashMap<String, (Instant, Duration)>,
+        running: &mut HashMap<tokio::task::Id, String>,
+        tasks: &mut JoinSet<Result<usize, Failed>>,
+    ) {
+        let store = Arc::clone(&self.store);
+        let marked = tokio::task::spawn_blocking(move || store.broken_accounts(1000)).await;
+        for did in marked.ok().and_then(Result::ok).unwrap_or_default() {
+            let busy = running.values().any(|other| *other == did);
+            let resting = waiting.get(&did).is_some_and(|(until, _)| *until > Instant::now());
+            if tasks.len() >= at_once_max || busy || resting {
+                continue;
+            }
+            let (resync, account) = (self.clone(), did.clone());
+            let handle = tasks.spawn(async move { resync.repair(&account).await });
+            running.insert(handle.id(), did);
+        }
+        self.status.resyncing.store(tasks.len() as i64, Ordering::Relaxed);
+    }
+
+    fn settle(&self, did: String, result: Result<usize, Failed>, waiting: &mut HashMap<String, (Instant, Duration)>) {
+        match result {
+            Ok(records) => {
+                waiting.remove(&did);
+                self.status.resynced.fetch_add(1, Ordering::Relaxed);
+                counter!(names::RESYNCS, "result" => "ok").increment(1);
+                info!(did, records, "account is in step again");
+            }
+            Err(error) => {
+                self.resolver.forget(&did);
+                let pause = waiting.get(&did).map_or(PAUSE, |(_, pause)| (*pause * 2).min(PAUSE_MAX));
+                counter!(names::RESYNCS, "result" => "failed").increment(1);
+                warn!(did, error = chain(&error), pause_s = pause.as_secs(), "resync failed; it will be tried again");
+                waiting.insert(did, (Instant::now() + pause, pause));
+            }
+        }
+    }
+
+    async fn repair(&self, did: &str) -> Result<usize, Failed> {
+        let host = self.resolver.host(did).await?;
+        let address = format!("{host}/xrpc/com.atproto.sync.getRepo?did={did}");
+        let mut response = self.resolver.client().get(address).send().await?.error_for_status()?;
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            if bytes.len() + chunk.len() > REPO_BYTES_MAX {
+                return Err(Failed::TooBig);
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        let (resync, did) = (self.clone(), did.to_owned());
+        tokio::task::spawn_blocking(move || resync.apply(&did, &bytes)).await?
+    }
+
+    /// Applies a fetched repository and the frames held meanwhile, in one transaction.
+    pub fn apply_repository(&self, did: &str, bytes: &[u8]) -> Result<usize, String> {
+        self.apply(did, bytes).map_err(|error| chain(&error))
+    }
+
+    fn apply(&self, did: &str, bytes: &[u8]) -> Result<usize, Failed> {
+        let repository = self.decoder.repository(did, bytes)?;
+        let records = repository.ops.len();
+        let mut attempts = 0;
+        loop {
+            let frames = self.store.held(did)?;
+            let mut items = vec![Item::Snapshot(Snapshot {
+                did: did.to_owned(),
+                rev: repository.rev,
+                data: Some(repository.data),
+                ops: repository.ops.clone(),
+                held: frames.len(),
+            })];
+            items.extend(frames.iter().filter_map(|frame| self.decoder.reopen(frame)).map(Item::Commit));
+            crash::point("resync.before-commit");
+            let batch = Batch {
+                source: self.source.clone(),
+                cursor: None,
+                now_us: self.clock.now_us(),
+                items,
+            };
+            attempts += 1;
+            match self.store.commit(batch) {
+                Ok(_) => return Ok(records),
+                Err(StoreError::Passing(_)) if attempts < STALE_MAX => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

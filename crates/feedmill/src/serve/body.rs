@@ -1,0 +1,51 @@
+//! Response bodies, put together from stored JSON without parsing it again.
+
+use std::fmt::Write as _;
+
+use crate::store::Row;
+
+/// Appends a JSON string.
+pub fn push_string(out: &mut String, text: &str) {
+    out.push_str(&serde_json::Value::from(text).to_string());
+}
+
+/// Appends a record as clients know it.
+pub fn push_record(out: &mut String, row: &Row) {
+    out.push_str("{\"uri\":");
+    push_string(out, &row.uri);
+    out.push_str(",\"cid\":");
+    match &row.cid {
+        Some(cid) => push_string(out, cid),
+        None => out.push_str("null"),
+    }
+    out.push_str(",\"value\":");
+    out.push_str(&row.body);
+    out.push_str(",\"did\":");
+    push_string(out, &row.did);
+    out.push_str(",\"collection\":");
+    push_string(out, &row.collection);
+    out.push_str(",\"rkey\":");
+    push_string(out, &row.rkey);
+    // Writing to a String cannot fail.
+    drop(write!(out, ",\"time_us\":{}}}", row.time_us));
+}
+
+/// `{"records": […], "cursor": …}`.
+pub fn records(rows: &[Row], cursor: Option<&str>) -> String {
+    let bytes: usize = rows.iter().map(|row| row.body.len() + 400).sum();
+    let mut out = String::with_capacity(bytes + 200);
+    out.push_str("{\"records\":[");
+    for (index, row) in rows.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        push_record(&mut out, row);
+    }
+    out.push(']');
+    if let Some(cursor) = cursor {
+        out.push_str(",\"cursor\":");
+        push_string(&mut out, cursor);
+    }
+    out.push('}');
+    out
+}

@@ -1,0 +1,77 @@
+//! Errors as XRPC clients know them: `{"error": "Name", "message": "text"}`.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use tracing::error;
+
+use crate::store::StoreError;
+
+/// An error answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XrpcError {
+    pub status: StatusCode,
+    pub name: &'static str,
+    pub message: String,
+}
+
+impl XrpcError {
+    fn new(status: StatusCode, name: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            name,
+            message: message.into(),
+        }
+    }
+
+    /// The request is wrong; the message says what is accepted.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "InvalidRequest", message)
+    }
+
+    /// The request is wrong in a way its method declares.
+    pub fn declared(name: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, name, message)
+    }
+
+    /// There is no such record.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "RecordNotFound", message)
+    }
+
+    /// There is no such method.
+    pub fn no_method(nsid: &str) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "MethodNotImplemented", format!("method {nsid:?} is not served here"))
+    }
+
+    /// We are busy or our store is; come back.
+    pub fn busy(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "NotEnoughResources", message)
+    }
+
+    /// It took too long.
+    pub fn slow() -> Self {
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "UpstreamTimeout", "the request took too long")
+    }
+
+    /// Our fault; the cause stays with us.
+    pub fn internal() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", "internal server error")
+    }
+}
+
+impl From<StoreError> for XrpcError {
+    fn from(cause: StoreError) -> Self {
+        error!(%cause, "a request failed");
+        match cause {
+            StoreError::Passing(_) => Self::busy("the store cannot answer now; try again"),
+            StoreError::Broken(_) => Self::internal(),
+        }
+    }
+}
+
+impl IntoResponse for XrpcError {
+    fn into_response(self) -> Response {
+        let body = serde_json::json!({"error": self.name, "message": self.message}).to_string();
+        (self.status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+    }
+}

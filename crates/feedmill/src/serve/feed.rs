@@ -1,0 +1,85 @@
+//! `{ns}.getFeed`: a reader's feed, newest first.
+
+use super::cursor;
+use super::error::XrpcError;
+use super::params::Params;
+use super::{Answer, Server, body};
+use crate::store::plan::{FeedPlan, FeedTarget};
+use crate::store::{FeedQuery, Page, Position};
+
+/// Which page of whose feed.
+#[derive(Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) feed: &'a FeedPlan,
+    /// One target, or all of a mixed feed.
+    pub(super) targets: Vec<&'a FeedTarget>,
+    pub(super) reader: String,
+    pub(super) before: Option<Position>,
+    pub(super) limit: usize,
+    pub(super) scope: String,
+}
+
+pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
+    params.only(&["feed", "actor", "collection", "limit", "cursor"])?;
+    let wanted = wanted(server, params)?;
+    let page = page(server, &wanted)?;
+    let next = page.next.as_ref().map(|position| cursor::write(&wanted.scope, position));
+    Ok(Answer::json(body::records(&page.rows, next.as_deref())))
+}
+
+fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcError> {
+    let name = params.need("feed")?;
+    let feed = server.plan.feed(name).ok_or_else(|| {
+        let known: Vec<&str> = server.plan.feeds.iter().map(|feed| feed.name.as_str()).collect();
+        XrpcError::declared("UnknownFeed", format!("no feed {name:?}; there are: {}", known.join(", ")))
+    })?;
+    let targets = targets(feed, params.get("collection"))?;
+    let scope = match (feed.mixed && params.get("collection").is_none(), targets.first()) {
+        (false, Some(target)) => format!("feed:{name}:{}", target.short),
+        _ => format!("feed:{name}"),
+    };
+    Ok(Wanted {
+        feed,
+        targets,
+        reader: server.actor(params.need("actor")?)?,
+        before: params.get("cursor").map(|text| cursor::read(&scope, text)).transpose()?,
+        limit: params.limit()?,
+        scope,
+    })
+}
+
+fn targets<'a>(feed: &'a FeedPlan, collection: Option<&str>) -> Result<Vec<&'a FeedTarget>, XrpcError> {
+    match collection {
+        None if feed.mixed => Ok(feed.targets.iter().collect()),
+        None => Ok(feed.targets.first().into_iter().collect()),
+        Some(name) => match feed.targets.iter().find(|target| target.short == name || target.nsid == name) {
+            Some(target) => Ok(vec![target]),
+            None => {
+                let known: Vec<&str> = feed.targets.iter().map(|target| target.short.as_str()).collect();
+                Err(XrpcError::invalid(format!(
+                    "{name:?} is not a target of this feed; it has: {}",
+                    known.join(", ")
+                )))
+            }
+        },
+    }
+}
+
+fn page(server: &Server, wanted: &Wanted<'_>) -> Result<Page, XrpcError> {
+    let query = FeedQuery {
+        reader: wanted.reader.clone(),
+        lanes: wanted
+            .targets
+            .iter()
+            .map(|target| (target.lane, wanted.feed.end.then_some(target.max_items as usize)))
+            .collect(),
+        follows: wanted.feed.follows.clone(),
+        hides: wanted.feed.hides.clone(),
+        include_self: wanted.feed.include_self,
+        before: wanted.before.clone(),
+        limit: wanted.limit,
+        scan_max: server.page_scan_max,
+    };
+    metrics::counter!(crate::metrics::PAGES, "from" => "store").increment(1);
+    Ok(server.store.feed(&query)?)
+}

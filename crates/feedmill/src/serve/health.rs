@@ -1,0 +1,74 @@
+//! Health, status and metrics: what an operator and his machines ask.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::json;
+
+use super::error::XrpcError;
+use super::{Answer, Server};
+
+/// `GET /xrpc/_health`: the process answers and its store does too.
+pub(super) fn health(server: &Server) -> Result<Answer, XrpcError> {
+    server.store.head()?;
+    Ok(Answer::json(
+        json!({"version": env!("CARGO_PKG_VERSION"), "status": "ok"}).to_string(),
+    ))
+}
+
+/// `GET /status`: counts, lag, backlog.
+pub(super) fn status(server: &Server) -> Result<Answer, XrpcError> {
+    let counts = server.store.counts()?;
+    let accounting = server.store.accounting(None)?;
+    let now = server.clock.now_us();
+    let load = |number: &std::sync::atomic::AtomicI64| number.load(Ordering::Relaxed);
+    let event = load(&server.status.event_us);
+    let total: i64 = counts.records.iter().map(|(_, records)| records).sum();
+    let collections: Vec<_> = counts
+        .records
+        .iter()
+        .map(|(collection, records)| json!({"collection": collection, "records": records}))
+        .collect();
+    Ok(Answer::json(
+        json!({
+            "status": "ok",
+            "total_records": total,
+            "collections": collections,
+            "accounts": counts.accounts,
+            "dead_letters": counts.dead,
+            "held": counts.held,
+            "accounting": accounting,
+            "ingestion": {
+                "connected": server.status.connected.load(Ordering::Relaxed),
+                "cursor": load(&server.status.cursor),
+                "event_us": event,
+                "date": (event != 0).then(|| record::datetime::format_us(event)),
+                "seconds_ago": (event != 0).then(|| (now - event).max(0) / 1_000_000),
+                "lag_seconds": server.status.lag_seconds(),
+                "rate": server.status.rate(now),
+                "pending": load(&server.status.pending),
+                "frames": server.status.frames.load(Ordering::Relaxed),
+            },
+            "resync": {
+                "running": load(&server.status.resyncing),
+                "done": server.status.resynced.load(Ordering::Relaxed),
+            },
+        })
+        .to_string(),
+    ))
+}
+
+/// `GET /page/readers`: some readers of a feed, to choose from.
+pub(super) fn readers(server: &Server) -> Result<Answer, XrpcError> {
+    let mut feeds = Vec::new();
+    for feed in &server.plan.feeds {
+        let Some(source) = feed.follows.first() else { continue };
+        let readers: Vec<String> = server
+            .store
+            .followers(*source, 0, 100)?
+            .into_iter()
+            .map(|(_, did)| did)
+            .collect();
+        feeds.push(json!({"feed": feed.name, "readers": readers}));
+    }
+    Ok(Answer::json(json!({"namespace": server.namespace, "feeds": feeds}).to_string()))
+}

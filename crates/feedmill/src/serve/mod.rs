@@ -1,0 +1,224 @@
+//! Serving: the API over HTTP.
+//!
+//! In:    requests.
+//! Out:   JSON as XRPC clients expect it, errors included.
+//! Never: a request without a limit on size, time and number; a cause leaked
+//!        in a 500; a reader who waits for the writer.
+
+/// Bodies from stored JSON.
+pub mod body;
+/// Opaque cursors.
+pub mod cursor;
+/// Errors.
+pub mod error;
+mod feed;
+mod health;
+/// Query parameters.
+pub mod params;
+mod records;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use metrics::{counter, histogram};
+use tokio::sync::{Semaphore, watch};
+use tower_http::compression::CompressionLayer;
+use tower_http::cors::CorsLayer;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::metrics as names;
+use crate::status::Status;
+use crate::store::{Plan, SharedStore};
+use error::XrpcError;
+use params::Params;
+
+/// What every request needs.
+#[derive(Debug)]
+pub struct Server {
+    pub namespace: String,
+    pub plan: Arc<Plan>,
+    pub store: SharedStore,
+    pub status: Arc<Status>,
+    pub clock: Clock,
+    methods: Vec<(String, Call)>,
+    page_scan_max: usize,
+    timeout: Duration,
+    slots: Semaphore,
+}
+
+/// A method of the API.
+#[derive(Debug, Clone)]
+enum Call {
+    List(String),
+    Get(String),
+    Feed,
+}
+
+/// A successful answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    body: String,
+}
+
+impl Answer {
+    pub(crate) fn json(body: String) -> Self {
+        Self { body }
+    }
+}
+
+impl Server {
+    /// The server of a configuration.
+    pub fn new(config: &Config, plan: Arc<Plan>, store: SharedStore, status: Arc<Status>, clock: Clock) -> Self {
+        let ns = &config.namespace;
+        let mut methods = vec![(format!("{ns}.getFeed"), Call::Feed)];
+        for (short, collection) in &config.collections {
+            use crate::config::collection::Method as M;
+            for method in &collection.methods {
+                let nsid = collection.collection.clone();
+                methods.push(match method {
+                    M::ListRecords => (format!("{ns}.{short}.listRecords"), Call::List(nsid)),
+                    M::GetRecord => (format!("{ns}.{short}.getRecord"), Call::Get(nsid)),
+                });
+            }
+        }
+        Self {
+            namespace: ns.clone(),
+            plan,
+            store,
+            status,
+            clock,
+            methods,
+            page_scan_max: config.timelines.page_scan_max,
+            timeout: Duration::from_secs(config.serve.timeout_s),
+            slots: Semaphore::new(config.serve.requests_max),
+        }
+    }
+
+    /// The DID behind a DID or a handle.
+    fn actor(&self, actor: &str) -> Result<String, XrpcError> {
+        if record::ids::Did::parse(actor).is_ok() {
+            return Ok(actor.to_owned());
+        }
+        let unresolved = || XrpcError::invalid(format!("could not resolve actor {actor:?}: neither a DID nor a handle known here"));
+        if record::ids::Handle::parse(actor).is_err() {
+            return Err(unresolved());
+        }
+        self.store.did_of(&actor.to_ascii_lowercase())?.ok_or_else(unresolved)
+    }
+
+    fn call(&self, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
+        let call = self.methods.iter().find(|(name, _)| name == nsid).map(|(_, call)| call);
+        match call {
+            Some(Call::Feed) => feed::get(self, params),
+            Some(Call::List(collection)) => records::list(self, collection, params),
+            Some(Call::Get(collection)) => records::get(self, collection, params),
+            None => Err(XrpcError::no_method(nsid)),
+        }
+    }
+}
+
+/// The routes.
+pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/health", get(health))
+        .route("/status", get(status))
+        .route("/metrics", get(prometheus))
+        .route("/page/readers", get(readers))
+        .route("/xrpc/_health", get(health))
+        .route("/xrpc/{nsid}", any(xrpc))
+        .layer(CompressionLayer::new())
+        .layer(middleware::from_fn_with_state(Arc::clone(&server), limits))
+        .layer(CorsLayer::permissive().max_age(Duration::from_secs(86400)))
+        .layer(DefaultBodyLimit::max(body_bytes_max))
+        .with_state(server)
+}
+
+/// Serves until `stop` is set, then finishes open requests.
+pub async fn run(listener: tokio::net::TcpListener, router: Router, mut stop: watch::Receiver<bool>) -> std::io::Result<()> {
+    axum::serve(listener, router)
+        .with_graceful_shutdown(async move {
+            // An error means that the sender is gone: stop as well.
+            drop(stop.wait_for(|stop| *stop).await);
+        })
+        .await
+}
+
+/// Bounds every request in number and time, and counts it.
+async fn limits(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    let Ok(_slot) = server.slots.try_acquire() else {
+        return XrpcError::busy("too many requests at once; try again").into_response();
+    };
+    let begun = Instant::now();
+    let method = request.uri().path().trim_start_matches("/xrpc/").to_owned();
+    let known = method.starts_with('/') || server.methods.iter().any(|(name, _)| *name == method);
+    let label = if known { method } else { "unknown".to_owned() };
+    let response = match tokio::time::timeout(server.timeout, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => XrpcError::slow().into_response(),
+    };
+    histogram!(names::REQUEST_SECONDS, "method" => label.clone()).record(begun.elapsed().as_secs_f64());
+    counter!(names::REQUESTS, "method" => label, "status" => response.status().as_u16().to_string()).increment(1);
+    response
+}
+
+/// Runs a blocking answer on a thread that may block.
+async fn answer<F>(server: Arc<Server>, make: F) -> Response
+where
+    F: FnOnce(&Server) -> Result<Answer, XrpcError> + Send + 'static,
+{
+    match tokio::task::spawn_blocking(move || make(&server)).await {
+        Ok(Ok(answer)) => ([(header::CONTENT_TYPE, "application/json")], answer.body).into_response(),
+        Ok(Err(error)) => error.into_response(),
+        Err(_) => XrpcError::internal().into_response(),
+    }
+}
+
+async fn xrpc(State(server): State<Arc<Server>>, Path(nsid): Path<String>, request: Request) -> Response {
+    if record::ids::Nsid::parse(&nsid).is_err() {
+        return XrpcError::invalid("invalid xrpc path").into_response();
+    }
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        let message = format!("Incorrect HTTP method ({}) expected GET", request.method());
+        return XrpcError::invalid(message).into_response();
+    }
+    let params = match Params::parse(request.uri().query()) {
+        Ok(params) => params,
+        Err(error) => return error.into_response(),
+    };
+    answer(server, move |server| server.call(&nsid, &params)).await
+}
+
+async fn health(State(server): State<Arc<Server>>) -> Response {
+    answer(server, health::health).await
+}
+
+async fn status(State(server): State<Arc<Server>>) -> Response {
+    answer(server, health::status).await
+}
+
+async fn readers(State(server): State<Arc<Server>>) -> Response {
+    answer(server, health::readers).await
+}
+
+async fn prometheus() -> Response {
+    let text = names::recorder().render();
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+}
+
+async fn page() -> Response {
+    let html = include_str!("../../assets/index.html");
+    Response::builder()
+        .status(StatusCode::OK)
+        .header(header::CONTENT_TYPE, "text/html; charset=utf-8")
+        .body(Body::from(html))
+        .unwrap_or_else(|_| XrpcError::internal().into_response())
+}
