@@ -18,6 +18,9 @@ pub mod model;
 /// What the inhabitants write.
 pub mod compose;
 
+/// Lexicons of what they write.
+pub mod lexicons;
+
 /// What happens how often.
 pub mod traffic;
 
