@@ -1,0 +1,302 @@
+//! The answering side: a request in, an answer out.
+//!
+//! In:    a parsed request for a space, the time, sixteen random bytes.
+//! Out:   the answer, or the fault.
+//! Never: a page from another history than the cursor's without saying so.
+//!
+//! It answers for an authority and for a replica alike; a replica only has less
+//! to say: no positions of its own, and nothing that is not final.
+
+use crate::block::{Hash, Head};
+use crate::chain::{Refused, Sealed, check_alone};
+use crate::cursor::Cursor;
+use crate::limits::{INTEGER_MAX, Limits};
+use crate::message::{
+    Answer, AppendRequest, Appended, Blocks, Fault, Feeds, From, ListRequest, QueryRequest,
+    Request, SubscribeRequest, Subscribed, Wanted,
+};
+use crate::page::{PageMax, PendingStart, Selection, Start};
+use crate::store::{AppendError, LogStore, Role, SpaceState, Subscription};
+use crate::writers::Writers;
+use std::fmt;
+
+/// Answers requests from a store.
+#[derive(Clone, Copy)]
+pub struct Authority<'a> {
+    /// What it answers from.
+    pub store: &'a dyn LogStore,
+    /// How much anybody may ask.
+    pub limits: &'a Limits,
+    /// Who may append.
+    pub writers: &'a Writers,
+}
+
+impl fmt::Debug for Authority<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Authority")
+            .field("writers", &self.writers)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Authority<'_> {
+    /// Answer one request. `random` names a subscription, should one be made.
+    ///
+    /// # Errors
+    /// The fault to send back.
+    pub fn answer(
+        &self,
+        space: &str,
+        request: &Request,
+        now_ms: u64,
+        random: &[u8; 16],
+    ) -> Result<Answer, Fault> {
+        let state = self.store.space(space)?.ok_or(Fault::UnknownSpace)?;
+        match request {
+            Request::Query(query) => self.query(space, &state, query, now_ms).map(Answer::Blocks),
+            Request::Subscribe(subscribe) => {
+                let id = Hash::of(random).to_string();
+                self.subscribe(space, subscribe, now_ms, &id)
+                    .map(Answer::Subscribed)
+            }
+            Request::Append(append) => self
+                .append(space, &state, append, now_ms)
+                .map(Answer::Appended),
+            Request::List(list) => self.list(space, list).map(Answer::Feeds),
+        }
+    }
+
+    fn query(
+        &self,
+        space: &str,
+        state: &SpaceState,
+        query: &QueryRequest,
+        now_ms: u64,
+    ) -> Result<Blocks, Fault> {
+        let selection = match &query.wanted {
+            Wanted::Here(selection) => selection.clone(),
+            Wanted::Subscription(id) => self.live_subscription(space, id, now_ms)?.selection,
+        };
+        let start = self.start(space, state, &selection, query)?;
+        let limit = query
+            .limit
+            .map_or(self.limits.page_blocks_default, |limit| {
+                usize::try_from(limit).unwrap_or(usize::MAX)
+            });
+        let max = PageMax {
+            blocks: limit.min(self.limits.page_blocks_max),
+            bytes: self.limits.page_bytes_max,
+        };
+        let page = self.store.page(space, &selection, &start, max)?;
+        let skip_gone = query.skip_gone || matches!(query.from, From::Oldest | From::Since(_));
+        if let (false, Some(through)) = (
+            skip_gone,
+            page.evicted.iter().map(|(_, through)| *through).max(),
+        ) {
+            return Err(Fault::Gone {
+                starts_at: through + 1,
+            });
+        }
+        let cursor = Cursor {
+            epoch: page.epoch,
+            position: page.next.after,
+            head: page.head,
+            pending: page.next.pending,
+        };
+        Ok(Blocks {
+            blocks: page.blocks,
+            has_more: page.has_more,
+            next_cursor: cursor.encode(),
+            after: start.after,
+            covered: page.next.after,
+            epoch: page.epoch,
+            position_max: page.position_max,
+            evicted: page.evicted,
+        })
+    }
+
+    fn start(
+        &self,
+        space: &str,
+        state: &SpaceState,
+        selection: &Selection,
+        query: &QueryRequest,
+    ) -> Result<Start, Fault> {
+        let pending = if query.unpositioned {
+            PendingStart::All
+        } else {
+            PendingStart::Excluded
+        };
+        let after = match &query.from {
+            From::Oldest => 0,
+            From::Position(position) => *position,
+            From::Since(time_ms) => self.store.position_before(space, *time_ms)?,
+            From::Tail => self.tail(space, selection)?,
+            From::Cursor(text) => return self.resume(space, state, text),
+        };
+        Ok(Start { after, pending })
+    }
+
+    /// The position up to which everything is final now.
+    fn tail(&self, space: &str, selection: &Selection) -> Result<u64, Fault> {
+        let beyond = Start {
+            after: INTEGER_MAX,
+            pending: PendingStart::Excluded,
+        };
+        let nothing = PageMax {
+            blocks: 0,
+            bytes: 0,
+        };
+        Ok(self
+            .store
+            .page(space, selection, &beyond, nothing)?
+            .position_max)
+    }
+
+    /// Go on at a cursor, if it is from this history.
+    fn resume(&self, space: &str, state: &SpaceState, text: &str) -> Result<Start, Fault> {
+        let cursor = Cursor::decode(text).map_err(|_| Fault::BadCursor)?;
+        if cursor.position > INTEGER_MAX {
+            return Err(Fault::BadCursor);
+        }
+        let position_max = state.position_max;
+        if cursor.epoch != state.epoch {
+            return Err(Fault::Replaced {
+                epoch: state.epoch,
+                position_max,
+            });
+        }
+        let verifiable = state.role == Role::Authority && cursor.head != Head::default();
+        if verifiable {
+            let beyond = cursor.position > position_max;
+            let here = self.store.head(space, cursor.position)?;
+            if beyond || here.is_some_and(|here| here != cursor.head) {
+                return Err(Fault::RolledBack {
+                    epoch: state.epoch,
+                    position_max,
+                });
+            }
+        }
+        Ok(Start {
+            after: cursor.position,
+            pending: cursor.pending,
+        })
+    }
+
+    fn live_subscription(&self, space: &str, id: &str, now_ms: u64) -> Result<Subscription, Fault> {
+        let held = self
+            .store
+            .subscription(space, id)?
+            .ok_or(Fault::UnknownSubscription)?;
+        if held.expires_ms <= now_ms {
+            return Err(Fault::ExpiredSubscription {
+                expires_ms: held.expires_ms,
+            });
+        }
+        Ok(held)
+    }
+
+    fn subscribe(
+        &self,
+        space: &str,
+        request: &SubscribeRequest,
+        now_ms: u64,
+        fresh_id: &str,
+    ) -> Result<Subscribed, Fault> {
+        let (id, selection) = match &request.renew {
+            None => (fresh_id.to_owned(), request.selection.clone()),
+            Some(id) => {
+                let held = self.live_subscription(space, id, now_ms)?;
+                let selection = match &request.selection {
+                    Selection::Space => held.selection,
+                    other => other.clone(),
+                };
+                (held.id, selection)
+            }
+        };
+        let subscription = Subscription {
+            id,
+            expires_ms: now_ms + self.limits.subscription_ms_max,
+            selection,
+        };
+        let subscriptions_max = self.limits.space_subscriptions_max;
+        if !self
+            .store
+            .subscribe(space, &subscription, now_ms, subscriptions_max)?
+        {
+            return Err(Fault::TooLarge {
+                limit: "space_subscriptions_max".into(),
+                max: subscriptions_max,
+            });
+        }
+        Ok(Subscribed {
+            subscription_id: subscription.id,
+            expires_ms: subscription.expires_ms,
+        })
+    }
+
+    fn append(
+        &self,
+        space: &str,
+        state: &SpaceState,
+        request: &AppendRequest,
+        now_ms: u64,
+    ) -> Result<Appended, Fault> {
+        let refused: Vec<Refused> = request
+            .blocks
+            .iter()
+            .enumerate()
+            .filter_map(|(index, sealed)| self.refuse(index, sealed))
+            .collect();
+        if !refused.is_empty() {
+            return Err(refused.into());
+        }
+        let namespace = request.namespace.as_deref();
+        match self
+            .store
+            .append(space, namespace, &request.blocks, now_ms, self.limits)
+        {
+            Ok(positions) => Ok(Appended {
+                positions: positions
+                    .into_iter()
+                    .collect::<Option<_>>()
+                    .unwrap_or_default(),
+                epoch: state.epoch,
+            }),
+            Err(AppendError::Refused(refused)) => Err(refused.into()),
+            Err(AppendError::Store(error)) => Err(error.into()),
+        }
+    }
+
+    fn refuse(&self, index: usize, sealed: &Sealed) -> Option<Refused> {
+        let block = &sealed.block;
+        let refusal = if self.writers.allow(&block.feed, &block.actor) {
+            check_alone(sealed, self.limits).err()?
+        } else {
+            crate::chain::Refusal::NotAllowed
+        };
+        Some(Refused {
+            index,
+            key: block.key(),
+            refusal,
+        })
+    }
+
+    fn list(&self, space: &str, request: &ListRequest) -> Result<Feeds, Fault> {
+        let limit = request.limit.map_or(usize::MAX, |limit| {
+            usize::try_from(limit).unwrap_or(usize::MAX)
+        });
+        let limit = limit.min(self.limits.list_feeds_max);
+        let (namespace, after) = (request.namespace.as_deref(), request.after.as_deref());
+        let mut feeds = self.store.feeds(space, namespace, after, limit + 1)?;
+        let has_more = feeds.len() > limit;
+        feeds.truncate(limit);
+        Ok(Feeds {
+            feeds: feeds
+                .into_iter()
+                .map(|feed| (feed.feed, feed.namespace, feed.position_max))
+                .collect(),
+            has_more,
+        })
+    }
+}

@@ -1,0 +1,223 @@
+//! What a replica in memory learns from its authority.
+//!
+//! In:    acknowledgements and pulled pages.
+//! Out:   blocks at the positions the authority gave.
+//! Never: a block dropped because the authority does not have it: it waits, and
+//!        is pushed again.
+
+use super::space::{Slot, Space};
+use crate::block::{BlockKey, Head, Held};
+use crate::chain::Sealed;
+use crate::cursor::Epoch;
+use crate::order::PendingKey;
+use crate::page::{Gather, PageMax};
+use crate::replica::{Acknowledged, Adopted, Lane, Mode, Pulled, Target, Upstream, set_lane};
+use std::collections::BTreeSet;
+
+impl Space {
+    pub(super) fn upstream(&self) -> Upstream {
+        self.upstream
+    }
+
+    pub(super) fn lanes(&self) -> Vec<Lane> {
+        self.lanes.values().cloned().collect()
+    }
+
+    pub(super) fn set_lane(&mut self, target: &Target, mode: Option<Mode>) {
+        set_lane(&mut self.lanes, target, mode);
+        self.epoch = self.epoch.next();
+    }
+
+    pub(super) fn to_push(
+        &self,
+        only: Option<&[String]>,
+        apart: &[String],
+        max: PageMax,
+    ) -> Vec<Held> {
+        let mut gather = Gather::new(max);
+        let waiting = self.pending.iter().filter(|key| match only {
+            Some(only) => only.contains(&key.feed),
+            None => !apart.contains(&key.feed),
+        });
+        for key in waiting {
+            let Some(slot) = self.blocks.get(&key.key()) else {
+                continue;
+            };
+            if slot.set_aside.is_none() && !gather.offer(slot.held.clone()) {
+                break;
+            }
+        }
+        gather.into_blocks()
+    }
+
+    pub(super) fn acknowledge(&mut self, positions: &[(BlockKey, u64)]) -> Acknowledged {
+        let mut report = Acknowledged::default();
+        for (key, position) in positions {
+            if self.blocks.contains_key(key) {
+                report.unplaced += self.place(key, *position, 0);
+                report.placed += 1;
+            }
+        }
+        report
+    }
+
+    pub(super) fn set_aside(&mut self, blocks: &[(BlockKey, &str)]) {
+        for (key, reason) in blocks {
+            if let Some(slot) = self.blocks.get_mut(key) {
+                slot.set_aside = Some((*reason).to_owned());
+            }
+        }
+    }
+
+    /// Put a held block at `position`; returns 1 if another had to leave it.
+    fn place(&mut self, key: &BlockKey, position: u64, now_ms: u64) -> u64 {
+        let holder = self
+            .positions
+            .get(&position)
+            .filter(|holder| *holder != key)
+            .cloned();
+        if let Some(holder) = &holder {
+            self.unplace(holder);
+        }
+        self.pending.remove(&PendingKey::from(key));
+        self.note_position(&key.feed, position);
+        if let Some(slot) = self.blocks.get_mut(key) {
+            if let Some(former) = slot.held.position.replace(position) {
+                self.positions.remove(&former);
+            }
+            slot.placed_ms = now_ms;
+            slot.set_aside = None;
+            self.positions.insert(position, key.clone());
+        }
+        u64::from(holder.is_some())
+    }
+
+    /// Take a block's position away: it waits again.
+    fn unplace(&mut self, key: &BlockKey) {
+        if let Some(slot) = self.blocks.get_mut(key)
+            && let Some(position) = slot.held.position.take()
+        {
+            self.positions.remove(&position);
+            self.pending.insert(PendingKey::from(key));
+        }
+    }
+
+    pub(super) fn adopt(&mut self, pulled: &Pulled<'_>, now_ms: u64) -> Adopted {
+        let mut report = Adopted::default();
+        let present: BTreeSet<BlockKey> =
+            pulled.blocks.iter().map(|held| held.block.key()).collect();
+        for key in self.missing_from(pulled, &present) {
+            self.unplace(&key);
+            report.unplaced += 1;
+        }
+        for held in pulled.blocks {
+            self.adopt_one(held, now_ms, &mut report);
+        }
+        for target in pulled.targets {
+            if let Some(lane) = self.lanes.get_mut(target) {
+                lane.after = pulled.covered;
+                lane.cursor = Some(pulled.cursor.to_owned());
+                lane.resolved = true;
+            }
+        }
+        self.upstream.epoch = Some(pulled.epoch);
+        report
+    }
+
+    /// Blocks we hold at positions the page answers for, but which it lacks.
+    fn missing_from(&self, pulled: &Pulled<'_>, present: &BTreeSet<BlockKey>) -> Vec<BlockKey> {
+        let asked = |feed: &str| {
+            pulled.targets.iter().any(|target| match target {
+                Target::Space => !pulled.apart.iter().any(|apart| apart == feed),
+                Target::Feed(one) => one == feed,
+            })
+        };
+        let evicted = |feed: &str, position: u64| {
+            let mut through = pulled.evicted.iter();
+            through.any(|(one, through)| one == feed && *through >= position)
+        };
+        if pulled.after >= pulled.covered {
+            return Vec::new();
+        }
+        self.positions
+            .range(pulled.after + 1..=pulled.covered)
+            .filter(|(position, key)| {
+                asked(&key.feed) && !present.contains(key) && !evicted(&key.feed, **position)
+            })
+            .map(|(_, key)| key.clone())
+            .collect()
+    }
+
+    fn adopt_one(&mut self, theirs: &Held, now_ms: u64, report: &mut Adopted) {
+        let Some(position) = theirs.position else {
+            return;
+        };
+        let key = theirs.block.key();
+        let ours = self.blocks.get(&key).map(|slot| slot.held.clone());
+        match ours {
+            Some(ours) if ours.hash == theirs.hash => {
+                match ours.position {
+                    Some(held) if held == position => {}
+                    Some(_) => report.moved += 1,
+                    None => report.placed += 1,
+                }
+                if theirs.block.payload.size() == 0 && ours.block.payload.size() > 0 {
+                    self.purge(&key);
+                }
+            }
+            Some(ours) => {
+                report.conflicts += 1;
+                self.unplace(&key);
+                self.conflicts.push(ours);
+                self.hold(theirs);
+            }
+            None => {
+                report.added += 1;
+                self.hold(theirs);
+            }
+        }
+        report.unplaced += self.place(&key, position, now_ms);
+    }
+
+    /// Take in a block of the authority, not yet at its position.
+    fn hold(&mut self, theirs: &Held) {
+        let sealed = Sealed {
+            block: theirs.block.clone(),
+            hash: theirs.hash,
+        };
+        self.grow_feed(theirs.namespace.as_deref(), &sealed);
+        let held = Held {
+            position: None,
+            namespace: self.namespace_of(&theirs.block.feed),
+            ..theirs.clone()
+        };
+        let slot = Slot {
+            held,
+            placed_ms: 0,
+            head: Head::default(),
+            set_aside: None,
+        };
+        self.blocks.insert(theirs.block.key(), slot);
+    }
+
+    pub(super) fn begin_healing(&mut self, epoch: Epoch) {
+        self.upstream = Upstream {
+            epoch: Some(epoch),
+            healing: true,
+        };
+        self.lanes.values_mut().for_each(Lane::start_over);
+        self.epoch = self.epoch.next();
+    }
+
+    pub(super) fn end_healing(&mut self, position_max: u64) -> u64 {
+        let above: Vec<BlockKey> = self
+            .positions
+            .range(position_max.saturating_add(1)..)
+            .map(|(_, key)| key.clone())
+            .collect();
+        above.iter().for_each(|key| self.unplace(key));
+        self.upstream.healing = false;
+        self.epoch = self.epoch.next();
+        above.len() as u64
+    }
+}

@@ -1,0 +1,478 @@
+//! One space in memory: its blocks, their order, its feeds and subscriptions.
+//!
+//! In:    the calls of [`LogStore`](crate::store::LogStore), one at a time.
+//! Out:   answers in read order.
+//! Never: two blocks at one position; a counter that goes back.
+
+use crate::block::{BlockKey, Hash, Head, Held};
+use crate::chain::{Draft, Known, Refusal, Refused, Sealed, Tip, Verdict, judge, next};
+use crate::cursor::Epoch;
+use crate::limits::{INTEGER_MAX, Limits};
+use crate::order::PendingKey;
+use crate::page::{Gather, Page, PageMax, PendingStart, Selection, Start};
+use crate::replica::{Lane, Mode, Target, Upstream};
+use crate::signature::Author;
+use crate::store::{
+    AppendError, FeedName, FeedState, Keep, Role, SpaceState, StoreError, Subscription,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A block and what only this store knows of it.
+#[derive(Debug, Clone)]
+pub(super) struct Slot {
+    pub(super) held: Held,
+    /// When it got its position here.
+    pub(super) placed_ms: u64,
+    /// The head at its position; only an authority knows it.
+    pub(super) head: Head,
+    /// Why the authority will not take it.
+    pub(super) set_aside: Option<String>,
+}
+
+/// What a batch would add, while it is judged.
+#[derive(Debug, Default)]
+struct Batch {
+    hashes: BTreeMap<BlockKey, Hash>,
+    /// The highest sequence per feed.
+    sequences: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Space {
+    id: String,
+    role: Role,
+    pub(super) epoch: Epoch,
+    position_max: u64,
+    head: Head,
+    placed_ms: u64,
+    pub(super) feeds: BTreeMap<String, FeedState>,
+    pub(super) blocks: BTreeMap<BlockKey, Slot>,
+    pub(super) positions: BTreeMap<u64, BlockKey>,
+    pub(super) pending: BTreeSet<PendingKey>,
+    subscriptions: BTreeMap<String, Subscription>,
+    pub(super) upstream: Upstream,
+    pub(super) lanes: BTreeMap<Target, Lane>,
+    pub(super) conflicts: Vec<Held>,
+}
+
+impl Space {
+    pub(super) fn new(id: &str, role: Role, epoch: Epoch) -> Self {
+        Self {
+            id: id.to_owned(),
+            role,
+            epoch,
+            position_max: 0,
+            head: Head::default(),
+            placed_ms: 0,
+            feeds: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            pending: BTreeSet::new(),
+            subscriptions: BTreeMap::new(),
+            upstream: Upstream::default(),
+            lanes: BTreeMap::new(),
+            conflicts: Vec::new(),
+        }
+    }
+
+    pub(super) fn state(&self) -> SpaceState {
+        SpaceState {
+            role: self.role,
+            epoch: self.epoch,
+            position_max: match self.role {
+                Role::Authority => self.position_max,
+                Role::Replica => self.positions.keys().next_back().copied().unwrap_or(0),
+            },
+            head: self.head,
+        }
+    }
+
+    pub(super) fn append(
+        &mut self,
+        namespace: Option<&str>,
+        blocks: &[Sealed],
+        now_ms: u64,
+        limits: &Limits,
+    ) -> Result<Vec<Option<u64>>, AppendError> {
+        let mut batch = Batch::default();
+        let mut refused = Vec::new();
+        for (index, sealed) in blocks.iter().enumerate() {
+            if let Err(refusal) = self.judge(namespace, sealed, limits, &mut batch) {
+                refused.push(Refused {
+                    index,
+                    key: sealed.block.key(),
+                    refusal,
+                });
+            }
+        }
+        if !refused.is_empty() {
+            return Err(AppendError::Refused(refused));
+        }
+        let place = |sealed: &Sealed| match self.held(&sealed.block.key()) {
+            Some(held) => held.position,
+            None => self.insert(namespace, sealed.clone(), now_ms).position,
+        };
+        Ok(blocks.iter().map(place).collect())
+    }
+
+    /// Whether a block may join, after those of its batch that came before it.
+    fn judge(
+        &self,
+        namespace: Option<&str>,
+        sealed: &Sealed,
+        limits: &Limits,
+        batch: &mut Batch,
+    ) -> Result<Verdict, Refusal> {
+        let block = &sealed.block;
+        self.room_for(&block.feed, namespace, batch, limits)?;
+        let predecessor = block.predecessor.as_ref().map(|claim| BlockKey {
+            feed: block.feed.clone(),
+            sequence: claim.sequence,
+            actor: claim.actor.clone(),
+        });
+        let hash_of = |key: &BlockKey| {
+            let held = self.blocks.get(key).map(|slot| slot.held.hash);
+            held.or_else(|| batch.hashes.get(key).copied())
+        };
+        let tip = self
+            .feeds
+            .get(&block.feed)
+            .and_then(|feed| feed.tip.as_ref());
+        let known = Known {
+            same_key: hash_of(&block.key()),
+            predecessor: predecessor.as_ref().and_then(hash_of),
+            sequence_max: tip
+                .map(|tip| tip.sequence)
+                .max(batch.sequences.get(&block.feed).copied()),
+        };
+        let verdict = judge(sealed, &known, limits)?;
+        batch.hashes.insert(block.key(), sealed.hash);
+        let highest = batch.sequences.entry(block.feed.clone()).or_default();
+        *highest = block.sequence.max(*highest);
+        Ok(verdict)
+    }
+
+    fn room_for(
+        &self,
+        feed: &str,
+        namespace: Option<&str>,
+        batch: &Batch,
+        limits: &Limits,
+    ) -> Result<(), Refusal> {
+        match self.feeds.get(feed) {
+            Some(held) if namespace.is_some() && held.namespace.as_deref() != namespace => {
+                Err(Refusal::Namespace)
+            }
+            Some(_) => Ok(()),
+            None if batch.sequences.contains_key(feed) => Ok(()),
+            None => {
+                let is_new = |feed: &&String| !self.feeds.contains_key(*feed);
+                let coming = batch.sequences.keys().filter(is_new).count();
+                if (self.feeds.len() + coming) as u64 >= limits.space_feeds_max {
+                    return Err(Refusal::SpaceFull);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn write(
+        &mut self,
+        name: &FeedName<'_>,
+        author: &Author,
+        drafts: &[Draft],
+        now_ms: u64,
+    ) -> Result<Vec<Held>, AppendError> {
+        let mut written = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            let tip = self.feeds.get(name.feed).and_then(|feed| feed.tip.as_ref());
+            let sealed = next(&self.id, name.feed, tip, author, draft)
+                .ok_or(StoreError::Damaged("a feed has used up its sequences"))?;
+            written.push(self.insert(name.namespace, sealed, now_ms));
+        }
+        Ok(written)
+    }
+
+    /// Add a block that is not held, with a position if we give them.
+    fn insert(&mut self, namespace: Option<&str>, sealed: Sealed, now_ms: u64) -> Held {
+        self.grow_feed(namespace, &sealed);
+        let namespace = self.namespace_of(&sealed.block.feed);
+        let mut held = Held {
+            block: sealed.block,
+            hash: sealed.hash,
+            position: None,
+            namespace,
+        };
+        let key = held.block.key();
+        if self.role == Role::Authority {
+            self.position_max += 1;
+            assert!(self.position_max <= INTEGER_MAX, "positions are used up");
+            self.placed_ms = self.placed_ms.max(now_ms);
+            self.head = self.head.then(&held.hash);
+            held.position = Some(self.position_max);
+            self.note_position(&key.feed, self.position_max);
+            self.positions.insert(self.position_max, key.clone());
+        } else {
+            self.pending.insert(PendingKey::from(&key));
+        }
+        let slot = Slot {
+            held: held.clone(),
+            placed_ms: self.placed_ms,
+            head: self.head,
+            set_aside: None,
+        };
+        self.blocks.insert(key, slot);
+        held
+    }
+
+    /// Make the feed known and move its tip.
+    pub(super) fn grow_feed(&mut self, namespace: Option<&str>, sealed: &Sealed) {
+        let feed = self
+            .feeds
+            .entry(sealed.block.feed.clone())
+            .or_insert_with(|| FeedState {
+                feed: sealed.block.feed.clone(),
+                namespace: namespace.map(str::to_owned),
+                tip: None,
+                position_max: 0,
+                evicted_through: 0,
+            });
+        feed.tip = Some(Tip::after(feed.tip.take(), sealed));
+    }
+
+    pub(super) fn note_position(&mut self, feed: &str, position: u64) {
+        if let Some(feed) = self.feeds.get_mut(feed) {
+            feed.position_max = feed.position_max.max(position);
+        }
+    }
+
+    pub(super) fn namespace_of(&self, feed: &str) -> Option<String> {
+        self.feeds.get(feed).and_then(|feed| feed.namespace.clone())
+    }
+
+    fn selects(&self, selection: &Selection, feed: &str) -> bool {
+        match selection {
+            Selection::Space => true,
+            Selection::Namespace(namespace) => {
+                self.namespace_of(feed).as_deref() == Some(namespace)
+            }
+            Selection::Feeds(feeds) => feeds.iter().any(|one| one == feed),
+        }
+    }
+
+    /// Up to where nothing of the selection can still appear.
+    fn settled(&self, selection: &Selection) -> u64 {
+        if self.role == Role::Authority {
+            return self.position_max;
+        }
+        let bears = |lane: &&Lane| match (&lane.target, selection) {
+            _ if lane.mode == Mode::None => false,
+            (Target::Feed(feed), Selection::Feeds(feeds)) => feeds.contains(feed),
+            (Target::Space, Selection::Feeds(feeds)) => {
+                let own = |feed: &String| self.lanes.contains_key(&Target::Feed(feed.clone()));
+                !feeds.iter().all(own)
+            }
+            (Target::Feed(_) | Target::Space, _) => true,
+        };
+        let pulled = self
+            .lanes
+            .values()
+            .filter(bears)
+            .map(|lane| lane.after)
+            .min();
+        pulled.unwrap_or_else(|| self.state().position_max)
+    }
+
+    pub(super) fn page(&self, selection: &Selection, start: &Start, max: PageMax) -> Page {
+        let settled = self.settled(selection);
+        let mut gather = Gather::new(max);
+        if start.after < settled {
+            self.gather_positions(selection, (start.after, settled), &mut gather);
+        }
+        if start.pending != PendingStart::Excluded && !gather.is_full() {
+            self.gather_provisional(
+                selection,
+                settled.max(start.after),
+                &start.pending,
+                &mut gather,
+            );
+        }
+        let (blocks, has_more, next) = gather.finish(start, settled);
+        let head = if next.after == self.position_max {
+            Some(self.head)
+        } else {
+            self.head_at(next.after)
+        };
+        Page {
+            blocks,
+            has_more,
+            head: head.unwrap_or_default(),
+            next,
+            epoch: self.epoch,
+            position_max: settled,
+            evicted: self.evicted(selection, start.after),
+        }
+    }
+
+    fn gather_positions(
+        &self,
+        selection: &Selection,
+        (after, through): (u64, u64),
+        gather: &mut Gather,
+    ) {
+        for key in self
+            .positions
+            .range(after + 1..=through)
+            .map(|(_, key)| key)
+        {
+            if !self.selects(selection, &key.feed) {
+                continue;
+            }
+            if let Some(held) = self.held(key)
+                && !gather.offer(held)
+            {
+                return;
+            }
+        }
+    }
+
+    fn gather_provisional(
+        &self,
+        selection: &Selection,
+        settled: u64,
+        from: &PendingStart,
+        gather: &mut Gather,
+    ) {
+        let (ahead, behind) = match from {
+            PendingStart::Excluded | PendingStart::All => (Some(settled), None),
+            PendingStart::Ahead(position) => (Some(settled.max(*position)), None),
+            PendingStart::After(key) => (None, Some(key)),
+        };
+        if let Some(after) = ahead {
+            self.gather_positions(selection, (after, u64::MAX), gather);
+        }
+        for key in &self.pending {
+            let wanted =
+                behind.is_none_or(|behind| key > behind) && self.selects(selection, &key.feed);
+            if wanted
+                && let Some(held) = self.held(&key.key())
+                && !gather.offer(held)
+            {
+                return;
+            }
+        }
+    }
+
+    fn evicted(&self, selection: &Selection, after: u64) -> Vec<(String, u64)> {
+        self.feeds
+            .values()
+            .filter(|feed| feed.evicted_through > after && self.selects(selection, &feed.feed))
+            .map(|feed| (feed.feed.clone(), feed.evicted_through))
+            .collect()
+    }
+
+    pub(super) fn held(&self, key: &BlockKey) -> Option<Held> {
+        self.blocks.get(key).map(|slot| slot.held.clone())
+    }
+
+    pub(super) fn head_at(&self, position: u64) -> Option<Head> {
+        if position == 0 {
+            return Some(Head::default());
+        }
+        let key = self.positions.get(&position)?;
+        self.blocks.get(key).map(|slot| slot.head)
+    }
+
+    pub(super) fn position_before(&self, time_ms: u64) -> u64 {
+        let early = |key: &BlockKey| {
+            self.blocks
+                .get(key)
+                .is_some_and(|slot| slot.placed_ms < time_ms)
+        };
+        let newest = self.positions.iter().rev().find(|(_, key)| early(key));
+        newest.map_or(0, |(position, _)| *position)
+    }
+
+    pub(super) fn feed(&self, feed: &str) -> Option<FeedState> {
+        self.feeds.get(feed).cloned()
+    }
+
+    pub(super) fn feeds(
+        &self,
+        namespace: Option<&str>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Vec<FeedState> {
+        self.feeds
+            .values()
+            .filter(|feed| after.is_none_or(|after| feed.feed.as_str() > after))
+            .filter(|feed| namespace.is_none() || feed.namespace.as_deref() == namespace)
+            .take(limit)
+            .cloned()
+            .collect()
+    }
+
+    pub(super) fn subscribe(
+        &mut self,
+        subscription: &Subscription,
+        now_ms: u64,
+        subscriptions_max: u64,
+    ) -> bool {
+        self.subscriptions
+            .retain(|_, held| held.expires_ms > now_ms);
+        let renewed = self.subscriptions.contains_key(&subscription.id);
+        if !renewed && self.subscriptions.len() as u64 >= subscriptions_max {
+            return false;
+        }
+        self.subscriptions
+            .insert(subscription.id.clone(), subscription.clone());
+        true
+    }
+
+    pub(super) fn subscription(&self, id: &str) -> Option<Subscription> {
+        self.subscriptions.get(id).cloned()
+    }
+
+    pub(super) fn evict(&mut self, feed: &str, keep: Keep, slice_max: usize) -> u64 {
+        let of_feed = self.positions.iter().filter(|(_, key)| key.feed == feed);
+        let all: Vec<(u64, BlockKey)> = of_feed
+            .map(|(position, key)| (*position, key.clone()))
+            .collect();
+        let surplus = match keep {
+            Keep::All => 0,
+            Keep::Newest(count) => all
+                .len()
+                .saturating_sub(usize::try_from(count).unwrap_or(usize::MAX)),
+            Keep::Since(time_ms) => {
+                let old = |key: &BlockKey| {
+                    self.blocks
+                        .get(key)
+                        .is_some_and(|slot| slot.placed_ms < time_ms)
+                };
+                all.iter().take_while(|(_, key)| old(key)).count()
+            }
+        };
+        let mut gone = 0;
+        for (position, key) in all.into_iter().take(surplus.min(slice_max)) {
+            self.positions.remove(&position);
+            self.blocks.remove(&key);
+            if let Some(feed) = self.feeds.get_mut(feed) {
+                feed.evicted_through = feed.evicted_through.max(position);
+            }
+            gone += 1;
+        }
+        gone
+    }
+
+    pub(super) fn purge(&mut self, key: &BlockKey) -> bool {
+        let Some(slot) = self.blocks.get_mut(key) else {
+            return false;
+        };
+        slot.held.block.payload = slot.held.block.payload.purged();
+        true
+    }
+
+    pub(super) fn conflicts(&self) -> Vec<Held> {
+        self.conflicts.clone()
+    }
+}

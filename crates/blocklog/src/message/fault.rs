@@ -1,0 +1,311 @@
+//! Faults: why a request was not done, in words a program can act on.
+//!
+//! In:    whatever went wrong.
+//! Out:   a stable code, a sentence, and the numbers the caller needs.
+//! Never: an answer that must be read as prose to know what to do.
+
+use crate::block::BlockKey;
+use crate::chain::Refused;
+use crate::cursor::Epoch;
+use crate::message::field;
+use crate::store::StoreError;
+use serde_json::{Map, Value, json};
+
+/// One refused block, as the wire names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedBlock {
+    /// Its place in the append.
+    pub index: usize,
+    /// Its key.
+    pub key: BlockKey,
+    /// The code of the refusal.
+    pub code: String,
+    /// The refusal in words.
+    pub message: String,
+}
+
+/// Why a request was not done. Nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The message is not one: fix the program that sent it.
+    #[error("{field}: {problem}")]
+    BadRequest {
+        /// Where.
+        field: String,
+        /// What.
+        problem: String,
+    },
+    /// No such kind of message.
+    #[error("there is no message of kind {kind}")]
+    UnknownKind {
+        /// The kind that was named.
+        kind: String,
+    },
+    /// The cursor is not one of ours.
+    #[error("the cursor is not one this log made")]
+    BadCursor,
+    /// More than a named limit allows.
+    #[error("more than {limit} allows, which is {max}")]
+    TooLarge {
+        /// The limit's name.
+        limit: String,
+        /// Its value.
+        max: u64,
+    },
+    /// The space does not exist here.
+    #[error("the space is not known here")]
+    UnknownSpace,
+    /// The subscription never was, or was forgotten: subscribe again.
+    #[error("there is no such subscription")]
+    UnknownSubscription,
+    /// The subscription is over: subscribe again.
+    #[error("the subscription expired at {expires_ms}")]
+    ExpiredSubscription {
+        /// When.
+        expires_ms: u64,
+    },
+    /// This is not the log the cursor is from: start over.
+    #[error("the log was replaced")]
+    Replaced {
+        /// The epoch of this log.
+        epoch: Epoch,
+        /// Its highest position.
+        position_max: u64,
+    },
+    /// This log has lost what the cursor has seen: start over.
+    #[error("the log was rolled back")]
+    RolledBack {
+        /// The epoch of this log.
+        epoch: Epoch,
+        /// Its highest position.
+        position_max: u64,
+    },
+    /// What was asked for is no longer kept.
+    #[error("gone, starts at {starts_at}")]
+    Gone {
+        /// The first position that is complete.
+        starts_at: u64,
+    },
+    /// Some blocks cannot be accepted; none was written.
+    #[error("{} of the blocks are refused", .0.len())]
+    Refused(Vec<RefusedBlock>),
+    /// The caller may not do this here.
+    #[error("not allowed")]
+    NotAllowed,
+    /// Too often: wait.
+    #[error("too many requests, try again in {retry_after_ms} ms")]
+    RateLimited {
+        /// How long.
+        retry_after_ms: u64,
+    },
+    /// The store failed: try again.
+    #[error("the log is not available now")]
+    Unavailable,
+    /// A peer answered with a code this version does not know.
+    #[error("{code}: {message}")]
+    Foreign {
+        /// The code.
+        code: String,
+        /// The sentence.
+        message: String,
+    },
+}
+
+impl From<Vec<Refused>> for Fault {
+    fn from(refused: Vec<Refused>) -> Self {
+        Self::Refused(
+            refused
+                .into_iter()
+                .map(|one| RefusedBlock {
+                    index: one.index,
+                    key: one.key,
+                    code: one.refusal.code().to_owned(),
+                    message: one.refusal.to_string(),
+                })
+                .collect(),
+        )
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::UnknownSpace => Self::UnknownSpace,
+            StoreError::Passing(_) | StoreError::Damaged(_) => Self::Unavailable,
+        }
+    }
+}
+
+impl Fault {
+    /// A malformed field.
+    #[must_use]
+    pub fn bad(field: &str, problem: &str) -> Self {
+        Self::BadRequest {
+            field: field.to_owned(),
+            problem: problem.to_owned(),
+        }
+    }
+
+    /// The stable code. Refused blocks give the code of the first.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        match self {
+            Self::BadRequest { .. } => "badRequest",
+            Self::UnknownKind { .. } => "unknownKind",
+            Self::BadCursor => "badCursor",
+            Self::TooLarge { .. } => "tooLarge",
+            Self::UnknownSpace => "unknownSpace",
+            Self::UnknownSubscription => "unknownSubscription",
+            Self::ExpiredSubscription { .. } => "expiredSubscription",
+            Self::Replaced { .. } => "replaced",
+            Self::RolledBack { .. } => "rolledBack",
+            Self::Gone { .. } => "gone",
+            Self::Refused(blocks) => blocks
+                .first()
+                .map_or("refused", |first| first.code.as_str()),
+            Self::NotAllowed => "notAllowed",
+            Self::RateLimited { .. } => "rateLimited",
+            Self::Unavailable => "unavailable",
+            Self::Foreign { code, .. } => code,
+        }
+    }
+
+    /// The HTTP status that says the same.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::BadRequest { .. } | Self::UnknownKind { .. } | Self::BadCursor => 400,
+            Self::TooLarge { .. } => 413,
+            Self::UnknownSpace | Self::UnknownSubscription => 404,
+            Self::ExpiredSubscription { .. } | Self::Gone { .. } => 410,
+            Self::Replaced { .. } | Self::RolledBack { .. } => 409,
+            Self::Refused(blocks) => match blocks.first().map(|first| first.code.as_str()) {
+                Some("notAllowed" | "signature") => 403,
+                Some("tooLarge") => 413,
+                _ => 409,
+            },
+            Self::NotAllowed => 403,
+            Self::RateLimited { .. } => 429,
+            Self::Unavailable | Self::Foreign { .. } => 503,
+        }
+    }
+
+    /// The fields of the error message.
+    #[must_use]
+    pub fn to_fields(&self) -> Map<String, Value> {
+        let mut fields = Map::new();
+        fields.insert("error".into(), json!(self.code()));
+        fields.insert("message".into(), json!(self.to_string()));
+        match self {
+            Self::TooLarge { limit, max } => {
+                fields.insert("limit".into(), json!(limit));
+                fields.insert("max".into(), json!(max));
+            }
+            Self::BadRequest { field, .. } => {
+                fields.insert("field".into(), json!(field));
+            }
+            Self::ExpiredSubscription { expires_ms } => {
+                fields.insert("expiresAt".into(), json!(expires_ms));
+            }
+            Self::Replaced {
+                epoch,
+                position_max,
+            }
+            | Self::RolledBack {
+                epoch,
+                position_max,
+            } => {
+                fields.insert("epoch".into(), json!(epoch.to_string()));
+                fields.insert("maxPosition".into(), json!(position_max));
+            }
+            Self::Gone { starts_at } => {
+                fields.insert("startsAt".into(), json!(starts_at));
+            }
+            Self::RateLimited { retry_after_ms } => {
+                fields.insert("retryAfterMs".into(), json!(retry_after_ms));
+            }
+            Self::Refused(blocks) => {
+                fields.insert(
+                    "blocks".into(),
+                    blocks.iter().map(refused_to_json).collect(),
+                );
+            }
+            _ => {}
+        }
+        fields
+    }
+
+    /// The fault in an error message; `None` if the message is no error.
+    #[must_use]
+    pub fn from_message(message: &Value) -> Option<Self> {
+        let code = message.get("error")?.as_str()?;
+        let number = |name: &str| message.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let epoch = || {
+            message
+                .get("epoch")
+                .and_then(Value::as_str)
+                .and_then(Epoch::from_text)
+        };
+        let text = message
+            .get("message")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if let Some(blocks) = message.get("blocks").and_then(Value::as_array) {
+            return Some(Self::Refused(
+                blocks.iter().filter_map(refused_from_json).collect(),
+            ));
+        }
+        let position_max = number("maxPosition");
+        Some(match (code, epoch()) {
+            ("replaced", Some(epoch)) => Self::Replaced {
+                epoch,
+                position_max,
+            },
+            ("rolledBack", Some(epoch)) => Self::RolledBack {
+                epoch,
+                position_max,
+            },
+            ("gone", _) => Self::Gone {
+                starts_at: number("startsAt"),
+            },
+            ("rateLimited", _) => Self::RateLimited {
+                retry_after_ms: number("retryAfterMs"),
+            },
+            ("unknownSpace", _) => Self::UnknownSpace,
+            ("unknownSubscription", _) => Self::UnknownSubscription,
+            ("badCursor", _) => Self::BadCursor,
+            ("notAllowed", _) => Self::NotAllowed,
+            ("unavailable", _) => Self::Unavailable,
+            _ => Self::Foreign {
+                code: code.to_owned(),
+                message: text.to_owned(),
+            },
+        })
+    }
+}
+
+fn refused_to_json(block: &RefusedBlock) -> Value {
+    json!({
+        "index": block.index,
+        "feedId": block.key.feed,
+        "actorId": block.key.actor,
+        "sequence": block.key.sequence,
+        "error": block.code,
+        "message": block.message,
+    })
+}
+
+fn refused_from_json(value: &Value) -> Option<RefusedBlock> {
+    let object = value.as_object()?;
+    let text = |name: &str| object.get(name).and_then(Value::as_str).map(str::to_owned);
+    Some(RefusedBlock {
+        index: usize::try_from(field::integer(object, "index").ok()??).ok()?,
+        key: BlockKey {
+            feed: text("feedId")?,
+            actor: text("actorId")?,
+            sequence: field::integer(object, "sequence").ok()??,
+        },
+        code: text("error")?,
+        message: text("message").unwrap_or_default(),
+    })
+}

@@ -1,0 +1,176 @@
+//! A replica's settings and what it learns from its authority.
+//!
+//! In:    how each feed is to be replicated; pages and acknowledgements.
+//! Out:   plain data for the store and the sync machine.
+//! Never: replication nobody asked for: without a setting there is none.
+//!
+//! A setting always means "from here to the end", never a piece of history. Each
+//! target is a lane with its own cursor, because a feed added later starts
+//! elsewhere; lanes that have come to the same place travel together.
+
+use crate::block::Held;
+use crate::cursor::Epoch;
+use std::collections::BTreeMap;
+
+/// What a setting is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// One feed.
+    Feed(String),
+    /// Every feed of the space without a setting of its own.
+    Space,
+}
+
+/// How a target is replicated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Neither pulled nor pushed.
+    None,
+    /// From this position on; 0 is the full history.
+    From(u64),
+    /// What comes after the first contact.
+    Tail,
+    /// What got its position at or after this time, in Unix milliseconds.
+    Since(u64),
+}
+
+/// One target on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lane {
+    /// What it replicates.
+    pub target: Target,
+    /// As it was set.
+    pub mode: Mode,
+    /// Everything up to here was pulled.
+    pub after: u64,
+    /// The authority's own cursor for that; `None` before the first page.
+    pub cursor: Option<String>,
+    /// False while only the authority can say where the lane starts.
+    pub resolved: bool,
+}
+
+impl Lane {
+    /// A lane that has pulled nothing.
+    #[must_use]
+    pub fn new(target: Target, mode: Mode) -> Self {
+        let after = match mode {
+            Mode::From(position) => position.saturating_sub(1),
+            Mode::None | Mode::Tail | Mode::Since(_) => 0,
+        };
+        let resolved = matches!(mode, Mode::From(_) | Mode::None);
+        Self {
+            target,
+            mode,
+            after,
+            cursor: None,
+            resolved,
+        }
+    }
+
+    /// The same lane after its authority was replaced or rolled back: positions
+    /// mean nothing any more, so it walks everything. Pulling more than was
+    /// asked for is safe, pulling less would lose.
+    pub fn start_over(&mut self) {
+        if self.resolved {
+            self.after = 0;
+            self.cursor = None;
+        }
+    }
+}
+
+/// Set how `target` is replicated; `None` forgets its setting.
+///
+/// A feed that goes back under the space's setting needs what the space's lane
+/// has already passed by, so that lane starts over.
+pub fn set_lane(lanes: &mut BTreeMap<Target, Lane>, target: &Target, mode: Option<Mode>) {
+    match mode {
+        Some(mode) => {
+            lanes.insert(target.clone(), Lane::new(target.clone(), mode));
+        }
+        None => {
+            lanes.remove(target);
+            if let Some(space) = lanes.get_mut(&Target::Space) {
+                *space = Lane::new(Target::Space, space.mode);
+            }
+        }
+    }
+}
+
+/// What a replica knows of its authority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Upstream {
+    /// Its epoch; `None` before the first contact.
+    pub epoch: Option<Epoch>,
+    /// A walk is under way that finds out what the authority still has.
+    pub healing: bool,
+}
+
+/// One page from the authority, checked.
+#[derive(Debug, Clone)]
+pub struct Pulled<'a> {
+    /// The lanes it was asked for.
+    pub targets: &'a [Target],
+    /// Feeds with settings of their own, which the space's lane leaves alone.
+    pub apart: &'a [String],
+    /// The authority read from behind this position.
+    pub after: u64,
+    /// And answers for every block up to this one.
+    pub covered: u64,
+    /// Its cursor for `covered`.
+    pub cursor: &'a str,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The blocks, with positions.
+    pub blocks: &'a [Held],
+    /// Feeds the authority has evicted from, and up to where: what is missing
+    /// there is not lost.
+    pub evicted: &'a [(String, u64)],
+}
+
+/// What a page changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Adopted {
+    /// Blocks that are new here.
+    pub added: u64,
+    /// Blocks that were here and got their position.
+    pub placed: u64,
+    /// Blocks that moved from one position to another.
+    pub moved: u64,
+    /// Blocks that lost their position: the authority does not have them there.
+    pub unplaced: u64,
+    /// Blocks whose key the authority holds with other bytes.
+    pub conflicts: u64,
+}
+
+/// What an acknowledgement changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Acknowledged {
+    /// Blocks that got their position.
+    pub placed: u64,
+    /// Blocks that lost it to one of them.
+    pub unplaced: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_feed_back_under_the_space_makes_the_space_start_over() {
+        let feed = Target::Feed("f".into());
+        let mut lanes = BTreeMap::new();
+        set_lane(&mut lanes, &Target::Space, Some(Mode::From(0)));
+        set_lane(&mut lanes, &feed, Some(Mode::None));
+        lanes.get_mut(&Target::Space).unwrap().after = 900;
+        set_lane(&mut lanes, &feed, None);
+        assert_eq!(lanes.len(), 1);
+        assert_eq!(lanes[&Target::Space].after, 0);
+    }
+
+    #[test]
+    fn a_lane_includes_the_position_it_is_set_to() {
+        assert_eq!(Lane::new(Target::Space, Mode::From(42)).after, 41);
+        assert_eq!(Lane::new(Target::Space, Mode::From(0)).after, 0);
+        assert!(!Lane::new(Target::Space, Mode::Tail).resolved);
+    }
+}

@@ -1,0 +1,421 @@
+//! Replication: how a replica and its authority come to hold the same.
+//!
+//! In:    one thing that happened: time passed, a reply came, a hint, a write.
+//! Out:   at most one request to send.
+//! Never: a second request while one is under way; a block given up because the
+//!        authority does not have it.
+//!
+//! Blocks are pushed without positions and pulled with them. A pulled page
+//! answers for a whole range of positions, so applying it means making that range
+//! equal: what we hold there and the page lacks loses its position and is pushed
+//! again. That one rule repairs lost acknowledgements and lost blocks alike.
+//!
+//! The authority may have been replaced (another epoch) or rolled back (the head
+//! at our cursor differs, or its highest position is below one we hold). Then
+//! every lane walks from the start under that same rule, pushing nothing
+//! meanwhile, and afterwards pushes whatever the authority turned out to lack.
+
+mod replies;
+
+use crate::block::BlockKey;
+use crate::chain::Sealed;
+use crate::limits::Limits;
+use crate::message::{AppendRequest, From, QueryRequest, Reply, Request, RequestId, Wanted};
+use crate::page::{PageMax, Selection};
+use crate::replica::{Lane, Mode, Target, Upstream};
+use crate::store::{ReplicaStore, StoreError};
+use std::collections::BTreeSet;
+
+/// How eagerly a replica works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SyncSettings {
+    /// Blocks asked for in one pull.
+    pub pull_blocks_max: u64,
+    /// What one push may carry.
+    pub push_max: PageMax,
+    /// Pull at least this often, should hints be lost.
+    pub poll_ms_max: u64,
+    /// A request without a reply for so long has failed.
+    pub reply_ms_max: u64,
+    /// The pause after the first failure; it doubles.
+    pub pause_ms_min: u64,
+    /// The longest pause.
+    pub pause_ms_max: u64,
+}
+
+impl Default for SyncSettings {
+    fn default() -> Self {
+        Self {
+            pull_blocks_max: 500,
+            push_max: PageMax {
+                blocks: 500,
+                bytes: 2 << 20,
+            },
+            poll_ms_max: 30_000,
+            reply_ms_max: 30_000,
+            pause_ms_min: 250,
+            pause_ms_max: 30_000,
+        }
+    }
+}
+
+/// What has happened.
+#[derive(Debug, Clone, Copy)]
+pub enum Input<'a> {
+    /// Time has passed.
+    Tick,
+    /// Something was written here, or a setting changed.
+    Changed,
+    /// The authority says that it has advanced.
+    Hint,
+    /// A reply arrived.
+    Reply(&'a Reply),
+    /// The connection broke; replies under way are lost.
+    Lost,
+}
+
+/// What replication has done since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SyncReport {
+    /// Blocks pulled that were new here.
+    pub pulled: u64,
+    /// Blocks pushed and acknowledged.
+    pub pushed: u64,
+    /// Blocks whose position was taken back.
+    pub unplaced: u64,
+    /// Blocks of ours whose key the authority holds with other bytes.
+    pub conflicts: u64,
+    /// Blocks the authority refused for good.
+    pub set_aside: u64,
+    /// Times the authority was found replaced or rolled back.
+    pub healed: u64,
+    /// Requests that failed.
+    pub failed: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Doing {
+    Push(Vec<BlockKey>),
+    Pull(Pull),
+}
+
+#[derive(Debug, Clone)]
+struct Pull {
+    targets: Vec<Target>,
+    apart: Vec<String>,
+    /// `None` while only the authority knows where the lane starts.
+    after: Option<u64>,
+    /// The highest position held when the question was asked.
+    held_max: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Waiting {
+    id: RequestId,
+    until_ms: u64,
+    doing: Doing,
+}
+
+/// The replication of one space with its authority.
+#[derive(Debug)]
+pub struct Sync {
+    space: String,
+    settings: SyncSettings,
+    limits: Limits,
+    /// Makes request ids unlike those of another run.
+    run: String,
+    requests: u64,
+    waiting: Option<Waiting>,
+    /// Lanes that have caught up in this round.
+    done: BTreeSet<Target>,
+    round_open: bool,
+    /// The lowest point a lane had caught up with in this round.
+    covered_min: u64,
+    push_wanted: bool,
+    pushed_last: bool,
+    failures: u32,
+    resume_ms: u64,
+    poll_ms: u64,
+    report: SyncReport,
+}
+
+impl Sync {
+    /// Replication of `space`. `run` must differ from one start to the next.
+    #[must_use]
+    pub fn new(space: &str, run: &str, settings: SyncSettings, limits: Limits) -> Self {
+        Self {
+            space: space.to_owned(),
+            settings,
+            limits,
+            run: run.to_owned(),
+            requests: 0,
+            waiting: None,
+            done: BTreeSet::new(),
+            round_open: true,
+            covered_min: u64::MAX,
+            push_wanted: true,
+            pushed_last: false,
+            failures: 0,
+            resume_ms: 0,
+            poll_ms: 0,
+            report: SyncReport::default(),
+        }
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn report(&self) -> SyncReport {
+        self.report
+    }
+
+    /// Whether there is nothing left to do until something happens.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_none() && !self.round_open && !self.push_wanted
+    }
+
+    /// The time at which a [`Input::Tick`] is due.
+    #[must_use]
+    pub fn wake_ms(&self) -> u64 {
+        match &self.waiting {
+            Some(waiting) => waiting.until_ms,
+            None if self.is_idle() => self.poll_ms,
+            None => self.resume_ms,
+        }
+    }
+
+    /// Take in what happened; return what to send.
+    ///
+    /// # Errors
+    /// If the store fails; the step may be repeated.
+    pub fn step(
+        &mut self,
+        store: &dyn ReplicaStore,
+        now_ms: u64,
+        input: Input<'_>,
+    ) -> Result<Option<(RequestId, Request)>, StoreError> {
+        match input {
+            Input::Tick => {
+                if self
+                    .waiting
+                    .as_ref()
+                    .is_some_and(|waiting| waiting.until_ms <= now_ms)
+                {
+                    self.fail(now_ms);
+                }
+                if self.poll_ms <= now_ms {
+                    self.open_round(now_ms);
+                }
+            }
+            Input::Changed => {
+                self.push_wanted = true;
+                self.open_round(now_ms);
+            }
+            Input::Hint => self.open_round(now_ms),
+            Input::Lost => {
+                self.fail(now_ms);
+                self.open_round(now_ms);
+            }
+            Input::Reply(reply) => self.take_reply(store, now_ms, reply)?,
+        }
+        if self.waiting.is_some() || now_ms < self.resume_ms {
+            return Ok(None);
+        }
+        self.next_request(store, now_ms)
+    }
+
+    fn open_round(&mut self, now_ms: u64) {
+        self.round_open = true;
+        self.done.clear();
+        self.covered_min = u64::MAX;
+        self.poll_ms = now_ms + self.settings.poll_ms_max;
+    }
+
+    fn fail(&mut self, now_ms: u64) {
+        self.waiting = None;
+        self.push_wanted = true;
+        self.report.failed += 1;
+        let doubled = self
+            .settings
+            .pause_ms_min
+            .saturating_mul(1 << self.failures.min(20));
+        self.failures = self.failures.saturating_add(1);
+        self.resume_ms = now_ms + doubled.min(self.settings.pause_ms_max);
+    }
+
+    fn next_request(
+        &mut self,
+        store: &dyn ReplicaStore,
+        now_ms: u64,
+    ) -> Result<Option<(RequestId, Request)>, StoreError> {
+        let upstream = store.upstream(&self.space)?;
+        let lanes = store.lanes(&self.space)?;
+        let may_push = self.push_wanted && !upstream.healing && upstream.epoch.is_some();
+        let push_turn = !(self.pushed_last && self.round_open);
+        if may_push && push_turn {
+            if let Some(request) = self.push(store, now_ms, &lanes)? {
+                return Ok(Some(request));
+            }
+            self.push_wanted = false;
+        }
+        self.pushed_last = false;
+        if !self.round_open {
+            return Ok(None);
+        }
+        match self.pull(store, now_ms, &lanes)? {
+            Some(request) => Ok(Some(request)),
+            None => {
+                self.close_round(store, upstream)?;
+                if self.push_wanted && !upstream.healing && upstream.epoch.is_some() {
+                    return self.next_request(store, now_ms);
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Every lane has caught up.
+    fn close_round(
+        &mut self,
+        store: &dyn ReplicaStore,
+        upstream: Upstream,
+    ) -> Result<(), StoreError> {
+        self.round_open = false;
+        self.failures = 0;
+        if upstream.healing && self.covered_min != u64::MAX {
+            self.report.unplaced += store.end_healing(&self.space, self.covered_min)?;
+            self.push_wanted = true;
+            self.round_open = true;
+            self.done.clear();
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, now_ms: u64, request: Request, doing: Doing) -> (RequestId, Request) {
+        self.requests += 1;
+        let id = RequestId::text(format!("{}-{}", self.run, self.requests));
+        self.waiting = Some(Waiting {
+            id: id.clone(),
+            until_ms: now_ms + self.settings.reply_ms_max,
+            doing,
+        });
+        (id, request)
+    }
+
+    fn push(
+        &mut self,
+        store: &dyn ReplicaStore,
+        now_ms: u64,
+        lanes: &[Lane],
+    ) -> Result<Option<(RequestId, Request)>, StoreError> {
+        let feeds_where = |wanted: fn(&Lane) -> bool| -> Vec<String> {
+            let chosen = lanes.iter().filter(|lane| wanted(lane));
+            chosen.filter_map(|lane| feed_of(&lane.target)).collect()
+        };
+        let replicated = feeds_where(|lane| lane.mode != Mode::None);
+        let apart = feeds_where(|lane| lane.mode == Mode::None);
+        let only = if space_lane(lanes).is_some() {
+            None
+        } else {
+            Some(replicated.as_slice())
+        };
+        let mut waiting = store.pending(&self.space, only, &apart, self.settings.push_max)?;
+        let Some(first) = waiting.first() else {
+            return Ok(None);
+        };
+        // One append names one namespace, so a push ends where it changes.
+        let namespace = first.namespace.clone();
+        let same = waiting
+            .iter()
+            .take_while(|held| held.namespace == namespace)
+            .count();
+        waiting.truncate(same);
+        let keys = waiting.iter().map(|held| held.block.key()).collect();
+        let blocks = waiting.into_iter().map(|held| Sealed {
+            block: held.block,
+            hash: held.hash,
+        });
+        let request = Request::Append(AppendRequest {
+            namespace,
+            blocks: blocks.collect(),
+        });
+        self.pushed_last = true;
+        Ok(Some(self.send(now_ms, request, Doing::Push(keys))))
+    }
+
+    /// Pull the lane that is furthest behind, and with it those in its place.
+    fn pull(
+        &mut self,
+        store: &dyn ReplicaStore,
+        now_ms: u64,
+        lanes: &[Lane],
+    ) -> Result<Option<(RequestId, Request)>, StoreError> {
+        let open = lanes
+            .iter()
+            .filter(|lane| lane.mode != Mode::None && !self.done.contains(&lane.target));
+        let Some(first) = open.clone().min_by_key(|lane| (lane.resolved, lane.after)) else {
+            return Ok(None);
+        };
+        let (targets, apart, selection) = if first.target == Target::Space {
+            let apart = lanes
+                .iter()
+                .filter_map(|lane| feed_of(&lane.target))
+                .collect();
+            (vec![Target::Space], apart, Selection::Space)
+        } else {
+            let together =
+                open.filter(|lane| lane.target != Target::Space && travels_with(lane, first));
+            let targets: Vec<Target> = together
+                .take(self.limits.feed_ids_max)
+                .map(|lane| lane.target.clone())
+                .collect();
+            let feeds = targets.iter().filter_map(feed_of).collect();
+            (targets, Vec::new(), Selection::Feeds(feeds))
+        };
+        let from = match (&first.cursor, first.mode) {
+            (Some(cursor), _) => From::Cursor(cursor.clone()),
+            (None, Mode::Tail) if !first.resolved => From::Tail,
+            (None, Mode::Since(time_ms)) if !first.resolved => From::Since(time_ms),
+            (None, _) => From::Position(first.after),
+        };
+        let held_max = store
+            .space(&self.space)?
+            .map_or(0, |state| state.position_max);
+        let doing = Doing::Pull(Pull {
+            targets,
+            apart,
+            after: first.resolved.then_some(first.after),
+            held_max,
+        });
+        let request = Request::Query(QueryRequest {
+            wanted: Wanted::Here(selection),
+            from,
+            limit: Some(self.settings.pull_blocks_max),
+            skip_gone: true,
+            unpositioned: false,
+        });
+        Ok(Some(self.send(now_ms, request, doing)))
+    }
+}
+
+fn feed_of(target: &Target) -> Option<String> {
+    match target {
+        Target::Feed(feed) => Some(feed.clone()),
+        Target::Space => None,
+    }
+}
+
+fn space_lane(lanes: &[Lane]) -> Option<&Lane> {
+    lanes
+        .iter()
+        .find(|lane| lane.target == Target::Space && lane.mode != Mode::None)
+}
+
+/// Whether two lanes may share a request: the same cursor, or the same start.
+fn travels_with(lane: &Lane, other: &Lane) -> bool {
+    let both_fresh = lane.cursor.is_none() && other.cursor.is_none();
+    let same_start = lane.resolved == other.resolved
+        && lane.after == other.after
+        && (lane.resolved || lane.mode == other.mode);
+    lane.cursor == other.cursor && (!both_fresh || same_start)
+}

@@ -1,0 +1,192 @@
+//! What a reply changes.
+//!
+//! In:    the reply to the request under way.
+//! Out:   the store and the state of the replication, moved on.
+//! Never: a reply to another request taken for this one's; a page applied that
+//!        the question could not have.
+
+use super::{Doing, Pull, Sync};
+use crate::block::BlockKey;
+use crate::cursor::Epoch;
+use crate::message::{Answer, Appended, Blocks, Fault, RefusedBlock, Reply};
+use crate::replica::{Pulled, Target, Upstream};
+use crate::signature::verify;
+use crate::store::{ReplicaStore, StoreError};
+
+impl Sync {
+    pub(super) fn take_reply(
+        &mut self,
+        store: &dyn ReplicaStore,
+        now_ms: u64,
+        reply: &Reply,
+    ) -> Result<(), StoreError> {
+        let expected = self.waiting.as_ref().map(|waiting| &waiting.id);
+        if expected.is_none() || expected != reply.id.as_ref() {
+            return Ok(());
+        }
+        let Some(waiting) = self.waiting.clone() else {
+            return Ok(());
+        };
+        let upstream = store.upstream(&self.space)?;
+        match (waiting.doing, &reply.outcome) {
+            (Doing::Push(keys), Ok(Answer::Appended(answer))) => {
+                self.take_positions(store, now_ms, upstream, keys, answer)?;
+            }
+            (Doing::Push(_), Err(Fault::Refused(blocks))) => {
+                self.take_refusals(store, now_ms, blocks)?
+            }
+            (Doing::Pull(pull), Ok(Answer::Blocks(answer))) => {
+                self.take_page(store, now_ms, upstream, &pull, answer)?;
+            }
+            (_, Err(Fault::Replaced { epoch, .. } | Fault::RolledBack { epoch, .. })) => {
+                self.heal(store, now_ms, *epoch)?;
+            }
+            (Doing::Pull(_), Err(Fault::BadCursor)) => {
+                self.heal(store, now_ms, upstream.epoch.unwrap_or(Epoch([0; 16])))?;
+            }
+            (_, Err(Fault::RateLimited { retry_after_ms })) => {
+                self.fail(now_ms);
+                self.resume_ms = self.resume_ms.max(now_ms + retry_after_ms);
+            }
+            _ => self.fail(now_ms),
+        }
+        self.waiting = None;
+        Ok(())
+    }
+
+    fn take_positions(
+        &mut self,
+        store: &dyn ReplicaStore,
+        now_ms: u64,
+        upstream: Upstream,
+        keys: Vec<BlockKey>,
+        answer: &Appended,
+    ) -> Result<(), StoreError> {
+        if upstream.epoch != Some(answer.epoch) {
+            return self.heal(store, now_ms, answer.epoch);
+        }
+        if answer.positions.len() != keys.len() {
+            self.fail(now_ms);
+            return Ok(());
+        }
+        let positions: Vec<(BlockKey, u64)> = keys
+            .into_iter()
+            .zip(answer.positions.iter().copied())
+            .collect();
+        let taken = store.acknowledge(&self.space, &positions)?;
+        self.report.pushed += taken.placed;
+        self.report.unplaced += taken.unplaced;
+        self.open_round(now_ms);
+        Ok(())
+    }
+
+    fn take_refusals(
+        &mut self,
+        store: &dyn ReplicaStore,
+        now_ms: u64,
+        blocks: &[RefusedBlock],
+    ) -> Result<(), StoreError> {
+        let lasting = blocks.iter().filter(|block| block.code != "spaceFull");
+        let aside: Vec<(BlockKey, &str)> = lasting
+            .map(|block| (block.key.clone(), block.code.as_str()))
+            .collect();
+        if aside.is_empty() {
+            self.fail(now_ms);
+            return Ok(());
+        }
+        store.set_aside(&self.space, &aside)?;
+        self.report.set_aside += aside.len() as u64;
+        Ok(())
+    }
+
+    fn take_page(
+        &mut self,
+        store: &dyn ReplicaStore,
+        now_ms: u64,
+        upstream: Upstream,
+        pull: &Pull,
+        answer: &Blocks,
+    ) -> Result<(), StoreError> {
+        let replaced = upstream.epoch.is_some_and(|epoch| epoch != answer.epoch);
+        let rolled_back = !upstream.healing && answer.position_max < pull.held_max;
+        if replaced || rolled_back {
+            return self.heal(store, now_ms, answer.epoch);
+        }
+        if !is_sound(pull, answer) {
+            self.fail(now_ms);
+            return Ok(());
+        }
+        let wanted = |feed: &str| match pull.targets.first() {
+            Some(Target::Space) => !pull.apart.iter().any(|apart| apart == feed),
+            _ => true,
+        };
+        let blocks: Vec<_> = answer
+            .blocks
+            .iter()
+            .filter(|held| wanted(&held.block.feed))
+            .cloned()
+            .collect();
+        let pulled = Pulled {
+            targets: &pull.targets,
+            apart: &pull.apart,
+            after: answer.after,
+            covered: answer.covered,
+            cursor: &answer.next_cursor,
+            epoch: answer.epoch,
+            blocks: &blocks,
+            evicted: &answer.evicted,
+        };
+        let adopted = store.adopt(&self.space, &pulled, now_ms)?;
+        self.report.pulled += adopted.added;
+        self.report.conflicts += adopted.conflicts;
+        self.report.unplaced += adopted.unplaced;
+        self.push_wanted |= adopted.unplaced > 0;
+        if !answer.has_more {
+            self.done.extend(pull.targets.iter().cloned());
+            self.covered_min = self.covered_min.min(answer.covered);
+        }
+        Ok(())
+    }
+
+    fn heal(
+        &mut self,
+        store: &dyn ReplicaStore,
+        now_ms: u64,
+        epoch: Epoch,
+    ) -> Result<(), StoreError> {
+        store.begin_healing(&self.space, epoch)?;
+        self.report.healed += 1;
+        self.open_round(now_ms);
+        // Two servers behind one address would make us heal for ever.
+        let pause = self
+            .settings
+            .pause_ms_min
+            .saturating_mul((1 << self.failures.min(20)) - 1);
+        self.failures = self.failures.saturating_add(1);
+        self.resume_ms = now_ms + pause.min(self.settings.pause_ms_max);
+        Ok(())
+    }
+}
+
+/// Whether a page is one the question could have: in order, within its own
+/// range, of the feeds asked for, every signature right.
+fn is_sound(pull: &Pull, answer: &Blocks) -> bool {
+    let mut below = answer.after;
+    let mut ordered = true;
+    for held in &answer.blocks {
+        let position = held.position.unwrap_or(0);
+        ordered &= position > below && position <= answer.covered;
+        below = position;
+    }
+    let asked = |feed: &str| {
+        pull.targets.iter().any(|target| match target {
+            Target::Space => true,
+            Target::Feed(one) => one == feed,
+        })
+    };
+    let mut blocks = answer.blocks.iter();
+    ordered
+        && answer.covered >= answer.after
+        && pull.after.is_none_or(|after| after == answer.after)
+        && blocks.all(|held| asked(&held.block.feed) && verify(&held.block, &held.hash).is_ok())
+}

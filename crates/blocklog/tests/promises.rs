@@ -1,0 +1,6 @@
+//! The memory store keeps every promise.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, unreachable_pub)]
+
+mod suite;
+
+promises!(blocklog::memory::Memory::default());

@@ -1,0 +1,272 @@
+//! What a store of a replica promises besides.
+
+use super::*;
+
+pub fn pages_join_up_whatever_their_size(store: Store<'_>) {
+    replica(store);
+    let authority_blocks: Vec<Held> = (1..=23)
+        .map(|number| theirs("f", "z", number, number))
+        .collect();
+    adopt(store, 0, 20, &authority_blocks[..20]);
+    for number in 0..7 {
+        write(store, ["f", "g"][number % 2], "a", &number.to_string());
+    }
+    acknowledge(store, &[("f", "a", 21, 25)]);
+    let whole = all(store);
+    assert_eq!(whole.len(), 27);
+    for size in 1..30 {
+        let (mut start, mut joined) = (everything(), Vec::new());
+        loop {
+            let page = page(
+                store,
+                &Selection::Space,
+                &start,
+                PageMax {
+                    blocks: size,
+                    bytes: 1 << 20,
+                },
+            );
+            joined.extend(seen(&page.blocks));
+            start = page.next;
+            if !page.has_more {
+                break;
+            }
+        }
+        assert_eq!(joined, whole, "pages of {size}");
+        assert_eq!(
+            start,
+            Start {
+                after: 20,
+                pending: PendingStart::All
+            }
+        );
+    }
+}
+
+pub fn unpositioned_blocks_come_last_in_lamport_order(store: Store<'_>) {
+    replica(store);
+    adopt(store, 0, 3, &[theirs("f", "z", 9, 3)]);
+    let batch = [("b", 2), ("a", 2), ("c", 0), ("b", 1), ("a", 0)]
+        .map(|(actor, sequence)| block("f", actor, sequence, ""));
+    assert_eq!(append(store, &batch).unwrap(), [None; 5]);
+    assert_eq!(all(store), ["3:z9", "-:a0", "-:c0", "-:b1", "-:a2", "-:b2"]);
+    assert_eq!(
+        seen(&page(store, &Selection::Space, &final_after(0), MUCH).blocks),
+        ["3:z9"]
+    );
+    assert_eq!(
+        seen(&store.pending(SPACE, None, &[], MUCH).unwrap()),
+        ["-:a0", "-:c0", "-:b1", "-:a2", "-:b2"]
+    );
+}
+
+pub fn a_known_position_ahead_of_the_pull_is_provisional(store: Store<'_>) {
+    replica(store);
+    adopt(store, 0, 40, &[theirs("f", "z", 1, 40)]);
+    write(store, "f", "a", "mine");
+    acknowledge(store, &[("f", "a", 2, 45)]);
+    let finals = page(store, &Selection::Space, &final_after(0), MUCH);
+    assert_eq!(
+        (seen(&finals.blocks), finals.next.after),
+        (vec!["40:z1".to_owned()], 40)
+    );
+    assert_eq!(all(store), ["40:z1", "45:a2"], "but whoever asks sees it");
+    adopt(
+        store,
+        40,
+        50,
+        &[theirs("f", "z", 3, 41), theirs_of(store, "f", "a", 2, 45)],
+    );
+    let finals = page(store, &Selection::Space, &final_after(40), MUCH);
+    assert_eq!(
+        (seen(&finals.blocks), finals.next.after),
+        (vec!["41:z3".to_owned(), "45:a2".to_owned()], 50)
+    );
+}
+
+pub fn a_pulled_page_repairs_a_lost_acknowledgement(store: Store<'_>) {
+    replica(store);
+    write(store, "f", "a", "mine");
+    let again = theirs_of(store, "f", "a", 1, 7);
+    let report = adopt(store, 0, 7, std::slice::from_ref(&again));
+    assert_eq!((report.placed, report.added), (1, 0));
+    assert_eq!(all(store), ["7:a1"]);
+    assert_eq!(store.pending(SPACE, None, &[], MUCH).unwrap(), []);
+    assert_eq!(
+        adopt(store, 0, 7, &[again]),
+        blocklog::replica::Adopted::default(),
+        "again is the same"
+    );
+}
+
+pub fn a_pulled_range_takes_back_positions_it_lacks(store: Store<'_>) {
+    replica(store);
+    let three = [
+        theirs("f", "z", 1, 1),
+        theirs("f", "z", 2, 2),
+        theirs("apart", "z", 3, 3),
+    ];
+    adopt(store, 0, 3, &three);
+    let report = adopt(store, 0, 3, &three[..1]);
+    assert_eq!(report.unplaced, 1);
+    assert_eq!(
+        all(store),
+        ["1:z1", "3:z3", "-:z2"],
+        "another lane's feed is left alone"
+    );
+    assert_eq!(
+        seen(&store.pending(SPACE, None, &[], MUCH).unwrap()),
+        ["-:z2"]
+    );
+}
+
+pub fn evicted_blocks_are_not_taken_for_lost(store: Store<'_>) {
+    replica(store);
+    let three = [
+        theirs("f", "z", 1, 1),
+        theirs("f", "z", 2, 2),
+        theirs("g", "z", 3, 3),
+    ];
+    adopt(store, 0, 3, &three);
+    let report = adopt_evicted(store, 0, 3, &three[2..], &[("f".to_owned(), 1)]);
+    assert_eq!(report.unplaced, 1);
+    assert_eq!(all(store), ["1:z1", "3:z3", "-:z2"]);
+}
+
+pub fn a_taken_position_sends_its_holder_back_to_wait(store: Store<'_>) {
+    replica(store);
+    write(store, "f", "a", "1");
+    write(store, "f", "a", "2");
+    assert_eq!(acknowledge(store, &[("f", "a", 1, 5)]).placed, 1);
+    let report = acknowledge(store, &[("f", "a", 2, 5), ("f", "a", 99, 6)]);
+    assert_eq!((report.placed, report.unplaced), (1, 1));
+    assert_eq!(all(store), ["5:a2", "-:a1"]);
+    let report = adopt(
+        store,
+        0,
+        6,
+        &[
+            theirs_of(store, "f", "a", 1, 5),
+            theirs_of(store, "f", "a", 2, 6),
+        ],
+    );
+    assert_eq!(report.added, 0);
+    assert_eq!(
+        all(store),
+        ["5:a1", "6:a2"],
+        "two may change places in one page"
+    );
+}
+
+pub fn a_conflicting_block_gives_way_and_is_kept_aside(store: Store<'_>) {
+    replica(store);
+    let ours = write(store, "f", "z", "ours");
+    let report = adopt(store, 0, 4, &[theirs("f", "z", 1, 4)]);
+    assert_eq!(report.conflicts, 1);
+    assert_eq!(all(store), ["4:z1"]);
+    let held = store.block(SPACE, &key("f", "z", 1)).unwrap().unwrap();
+    assert_eq!(held.hash, theirs("f", "z", 1, 4).hash);
+    let kept: Vec<Hash> = store
+        .conflicts(SPACE)
+        .unwrap()
+        .iter()
+        .map(|held| held.hash)
+        .collect();
+    assert_eq!(kept, [ours.hash]);
+}
+
+pub fn what_the_authority_refuses_is_not_pushed_again(store: Store<'_>) {
+    replica(store);
+    write(store, "f", "a", "1");
+    write(store, "f", "a", "2");
+    store
+        .set_aside(SPACE, &[(key("f", "a", 1), "notAllowed")])
+        .unwrap();
+    assert_eq!(
+        seen(&store.pending(SPACE, None, &[], MUCH).unwrap()),
+        ["-:a2"]
+    );
+    assert_eq!(all(store), ["-:a1", "-:a2"], "it can still be read");
+}
+
+pub fn pending_honours_the_feeds_it_is_asked_for(store: Store<'_>) {
+    replica(store);
+    for feed in ["f", "g", "h", "f"] {
+        write(store, feed, feed, "");
+    }
+    let pending = |only: Option<&[&str]>, apart: &[&str], blocks| {
+        let strings = |names: &[&str]| {
+            names
+                .iter()
+                .map(|&name| name.to_owned())
+                .collect::<Vec<String>>()
+        };
+        let only = only.map(strings);
+        seen(
+            &store
+                .pending(
+                    SPACE,
+                    only.as_deref(),
+                    &strings(apart),
+                    PageMax {
+                        blocks,
+                        bytes: 1000,
+                    },
+                )
+                .unwrap(),
+        )
+    };
+    assert_eq!(pending(None, &[], 9), ["-:f1", "-:g1", "-:h1", "-:f2"]);
+    assert_eq!(pending(None, &["g"], 2), ["-:f1", "-:h1"]);
+    assert_eq!(pending(Some(&["h", "f"]), &[], 9), ["-:f1", "-:h1", "-:f2"]);
+    assert_eq!(pending(Some(&[]), &[], 9), [""; 0]);
+}
+
+pub fn lanes_are_kept_and_start_over_when_healing(store: Store<'_>) {
+    replica(store);
+    let feed = Target::Feed("f".into());
+    store.set_lane(SPACE, &feed, Some(Mode::Tail)).unwrap();
+    store
+        .set_lane(SPACE, &Target::Feed("g".into()), Some(Mode::Since(77)))
+        .unwrap();
+    store
+        .set_lane(SPACE, &Target::Feed("h".into()), Some(Mode::None))
+        .unwrap();
+    adopt(
+        store,
+        0,
+        3,
+        &[theirs("x", "z", 1, 2), theirs("x", "z", 2, 3)],
+    );
+    let modes: Vec<Mode> = store
+        .lanes(SPACE)
+        .unwrap()
+        .iter()
+        .map(|lane| lane.mode)
+        .collect();
+    assert_eq!(
+        modes,
+        [Mode::Tail, Mode::Since(77), Mode::None, Mode::From(0)]
+    );
+    let space = store.lanes(SPACE).unwrap().pop().unwrap();
+    assert_eq!((space.after, space.cursor.as_deref()), (3, Some("cursor")));
+    assert_eq!(store.upstream(SPACE).unwrap().epoch, Some(epoch(1)));
+
+    let before = store.space(SPACE).unwrap().unwrap().epoch;
+    store.begin_healing(SPACE, epoch(4)).unwrap();
+    let space = store.lanes(SPACE).unwrap().pop().unwrap();
+    assert_eq!((space.after, space.cursor, space.resolved), (0, None, true));
+    assert!(!store.lanes(SPACE).unwrap()[0].resolved);
+    let upstream = store.upstream(SPACE).unwrap();
+    assert_eq!((upstream.epoch, upstream.healing), (Some(epoch(4)), true));
+    assert_eq!(store.end_healing(SPACE, 2).unwrap(), 1);
+    assert!(!store.upstream(SPACE).unwrap().healing);
+    assert_ne!(
+        store.space(SPACE).unwrap().unwrap().epoch,
+        before,
+        "readers of this replica are told"
+    );
+    assert_eq!(all(store), ["2:z1", "-:z2"]);
+    store.set_lane(SPACE, &feed, None).unwrap();
+    assert_eq!(store.lanes(SPACE).unwrap().len(), 3);
+}
