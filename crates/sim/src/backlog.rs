@@ -62,7 +62,7 @@ impl Backlog {
 
     /// Whether an event numbered `from` or higher was forgotten.
     pub fn lacks(&self, from: u64) -> bool {
-        from <= self.forgotten_seq
+        self.forgotten_seq > 0 && from <= self.forgotten_seq
     }
 
     /// At most `limit` events numbered `from` or higher.
