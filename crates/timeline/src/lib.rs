@@ -1,1 +1,59 @@
-//! What a reader sees.
+//! What a reader sees: exact feeds, in memory, at any scale.
+//!
+//! In:    records, follows, mutes and takedowns as the store hands them out.
+//! Out:   pages of record ids, newest first, for any reader.
+//! Never: I/O, a clock, randomness; an answer that may be wrong.
+//!
+//! The store is the truth and can answer every page by itself. This crate is
+//! its accelerator: it answers what it can answer exactly and says plainly
+//! when it cannot. [`Timelines`] is the door; everything else stands behind
+//! it, and each module names only modules above it.
+
+pub mod merge;
+
+mod column;
+
+mod sorted;
+
+mod shards;
+
+mod uris;
+
+mod records;
+
+mod sequence;
+
+mod slab;
+
+mod ring;
+
+mod settings;
+
+mod lane;
+
+mod audience;
+
+mod readers;
+
+mod changes;
+
+mod gather;
+
+mod page;
+
+mod feed;
+
+mod sweep;
+
+mod reading;
+
+mod timelines;
+
+pub use feed::Registered;
+pub use lane::{Inserted, NewRecord};
+pub use page::{Entry, Read, Request, Target};
+pub use reading::{Cold, Inspection};
+pub use records::Position;
+pub use ring::RING_ITEMS_MAX;
+pub use settings::{FeedSpec, KeyId, KeyList, RECORD_BYTES, RecordId, Settings, TargetSpec};
+pub use timelines::{Stats, Timelines};

@@ -1,0 +1,238 @@
+//! Gathering: the newest records of many keys, without opening most outboxes.
+//!
+//! In:    keys, a cursor or none, and other sources already in order.
+//! Out:   candidates, newest first, each once.
+//! Never: a candidate out of order or twice, whatever the sources overlap.
+//!
+//! A page of fifty needs at most fifty outboxes, however many keys a reader
+//! follows. A key's tip says, to the second, how new its newest record can be;
+//! tips lie in one array and cost one look each. Outboxes are opened in the
+//! order of their tips and only while a tip could beat the best candidate.
+
+use crate::lane::{Lane, latest_of, second_at_or_after};
+use crate::records::Position;
+use crate::sequence::{Sequence, Walk};
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+/// A record a page may show.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) time_us: i64,
+    pub(crate) number: u32,
+    pub(crate) lane: &'a Lane,
+    pub(crate) lane_at: usize,
+}
+
+impl Candidate<'_> {
+    /// The order of the feed; lanes decide only between equal URIs.
+    pub(crate) fn compare(&self, other: &Self) -> Ordering {
+        self.time_us.cmp(&other.time_us).then_with(|| {
+            if self.lane_at == other.lane_at {
+                return self.lane.records.compare(self.number, other.number);
+            }
+            let one = self.lane.records.uri(self.number);
+            let two = other.lane.records.uri(other.number);
+            one.cmp(&two).then(self.lane_at.cmp(&other.lane_at))
+        })
+    }
+
+    /// Whether both have the same time and URI.
+    pub(crate) fn shares_place_with(&self, other: &Self) -> bool {
+        self.time_us == other.time_us
+            && self.lane.records.uri(self.number) == other.lane.records.uri(other.number)
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.lane_at == other.lane_at && self.number == other.number
+    }
+}
+
+/// A candidate at the head of the source it came from.
+#[derive(Debug)]
+struct Head<'a> {
+    candidate: Candidate<'a>,
+    source: usize,
+}
+
+impl Ord for Head<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.candidate.compare(&other.candidate)
+    }
+}
+
+impl PartialOrd for Head<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Head<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Head<'_> {}
+
+/// Record numbers of one lane in order, newest first.
+#[derive(Debug)]
+enum Source<'a> {
+    Ring {
+        lane: &'a Lane,
+        slot: u32,
+        back: usize,
+    },
+    Sequence {
+        sequence: &'a Sequence,
+        walk: Walk,
+    },
+}
+
+impl Source<'_> {
+    fn next(&mut self) -> Option<u32> {
+        match self {
+            Self::Ring { lane, slot, back } => {
+                let number = lane.rings.nth(*slot, *back)?;
+                *back += 1;
+                Some(number)
+            }
+            Self::Sequence { sequence, walk } => sequence.back(walk),
+        }
+    }
+}
+
+/// Keys of one lane whose outboxes are not yet open, latest tip on top.
+#[derive(Debug)]
+struct Unopened<'a> {
+    lane: &'a Lane,
+    lane_at: usize,
+    /// Second of the tip above, key below.
+    tips: BinaryHeap<u64>,
+}
+
+/// A merge of sources in the order of the feed.
+#[derive(Debug)]
+pub(crate) struct Gather<'a> {
+    before: Option<&'a Position>,
+    sources: Vec<(usize, &'a Lane, Source<'a>)>,
+    heads: BinaryHeap<Head<'a>>,
+    unopened: Vec<Unopened<'a>>,
+    last: Option<Candidate<'a>>,
+}
+
+impl<'a> Gather<'a> {
+    pub(crate) fn new(before: Option<&'a Position>) -> Self {
+        Self {
+            before,
+            sources: Vec::new(),
+            heads: BinaryHeap::new(),
+            unopened: Vec::new(),
+            last: None,
+        }
+    }
+
+    fn begin(&mut self, lane_at: usize, lane: &'a Lane, source: Source<'a>) {
+        self.sources.push((lane_at, lane, source));
+        self.refill(self.sources.len() - 1);
+    }
+
+    fn refill(&mut self, source: usize) {
+        let Some((lane_at, lane, numbers)) = self.sources.get_mut(source) else {
+            return;
+        };
+        if let Some(number) = numbers.next() {
+            let candidate = Candidate {
+                time_us: lane.records.time_us(number),
+                number,
+                lane,
+                lane_at: *lane_at,
+            };
+            self.heads.push(Head { candidate, source });
+        }
+    }
+
+    /// Adds the ring of a reader.
+    pub(crate) fn ring(&mut self, lane_at: usize, lane: &'a Lane, slot: u32) {
+        let back = self
+            .before
+            .map_or(0, |before| first_older(lane, slot, before));
+        self.begin(lane_at, lane, Source::Ring { lane, slot, back });
+    }
+
+    /// Adds one outbox, or the whole window.
+    pub(crate) fn sequence(&mut self, lane_at: usize, lane: &'a Lane, sequence: &'a Sequence) {
+        let walk = sequence.walk(self.before, &lane.records);
+        self.begin(lane_at, lane, Source::Sequence { sequence, walk });
+    }
+
+    /// Adds the outboxes of many keys, to be opened only when needed.
+    pub(crate) fn keys(&mut self, lane_at: usize, lane: &'a Lane, keys: impl Iterator<Item = u32>) {
+        let latest = self
+            .before
+            .map_or(u32::MAX, |before| second_at_or_after(before.time_us));
+        let tips: Vec<u64> = keys
+            .filter_map(|key| {
+                let second = lane.tip_second(key);
+                (second != 0).then(|| u64::from(second.min(latest)) << 32 | u64::from(key))
+            })
+            .collect();
+        self.unopened.push(Unopened {
+            lane,
+            lane_at,
+            tips: BinaryHeap::from(tips),
+        });
+    }
+
+    /// Opens every outbox that could hold the next candidate.
+    fn open(&mut self) {
+        for at in 0..self.unopened.len() {
+            while let Some(waiting) = self.unopened.get_mut(at)
+                && let Some(&tip) = waiting.tips.peek()
+            {
+                let latest_us = latest_of((tip >> 32) as u32);
+                let best = self.heads.peek().map(|head| head.candidate.time_us);
+                if best.is_some_and(|best| best > latest_us) {
+                    break;
+                }
+                waiting.tips.pop();
+                let (lane_at, lane) = (waiting.lane_at, waiting.lane);
+                if let Some(outbox) = lane.outbox(tip as u32) {
+                    self.sequence(lane_at, lane, outbox);
+                }
+            }
+        }
+    }
+
+    /// The next candidate, older than all before it.
+    pub(crate) fn next(&mut self) -> Option<Candidate<'a>> {
+        loop {
+            self.open();
+            let Head { candidate, source } = self.heads.pop()?;
+            self.refill(source);
+            if self.last.is_some_and(|last| last.is(&candidate)) {
+                continue;
+            }
+            self.last = Some(candidate);
+            return Some(candidate);
+        }
+    }
+}
+
+/// How far back in the ring the first record older than `before` lies.
+fn first_older(lane: &Lane, slot: u32, before: &Position) -> usize {
+    let (mut low, mut high) = (0, lane.rings.len(slot));
+    while low < high {
+        let middle = low.midpoint(high);
+        let older = lane
+            .rings
+            .nth(slot, middle)
+            .is_some_and(|number| lane.records.is_older(number, before));
+        if older {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
+}

@@ -1,0 +1,244 @@
+//! Pages: what a reader sees, from whichever sources can say it exactly.
+//!
+//! In:    a reader (active, or with the follows the caller loaded), a cursor,
+//!        a limit.
+//! Out:   visible records in order and a cursor; or the plain statement that
+//!        the engine cannot answer this page wholly and exactly.
+//! Never: a page that is partly from above a floor and partly from below; a
+//!        page without cursor while anything may be left.
+//!
+//! Visibility is decided here: a delete, an unfollow, a mute or a takedown
+//! has only flipped a bit or edited a set. Candidates may therefore be
+//! invisible; a page looks at no more than `page_scan_max` of them.
+
+use crate::gather::{Candidate, Gather};
+use crate::lane::Lane;
+use crate::records::{Position, Record};
+use crate::ring::RingFloor;
+use crate::settings::{KeyId, RecordId};
+use crate::shards::Quick;
+use crate::sorted::Sorted;
+use std::cmp::Ordering;
+use std::collections::HashSet;
+
+/// Which targets of a feed a page shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// One, by its number in the feed.
+    One(usize),
+    /// All of them in one order.
+    Mixed,
+}
+
+/// A wish for a page.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The feed's number.
+    pub feed: usize,
+    /// Which of its targets.
+    pub target: Target,
+    /// Whose feed.
+    pub reader: KeyId,
+    /// Only what is older than this.
+    pub before: Option<&'a Position>,
+    /// Most entries; 0 counts as 1.
+    pub limit: usize,
+    /// The moment of reading; it keeps the reader active.
+    pub now_us: i64,
+}
+
+/// A record on a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The store's number for it.
+    pub id: RecordId,
+    /// Its time.
+    pub time_us: i64,
+    /// Which target of the feed it belongs to.
+    pub target: usize,
+}
+
+/// What a read found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Read {
+    /// The page, exact.
+    Page {
+        /// Newest first.
+        entries: Vec<Entry>,
+        /// Where to go on; `None` only if nothing is left.
+        next: Option<Position>,
+    },
+    /// The reader is not active, or its follows are not known at this moment:
+    /// load them and call `read_cold`.
+    Cold,
+    /// Some of the page may lie below the floor: the store must answer all of it.
+    Below,
+}
+
+/// Keys a page is judged by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Keys<'a> {
+    Set(&'a Sorted),
+    List(&'a [u32]),
+}
+
+impl Keys<'_> {
+    #[inline]
+    pub(crate) fn contains(self, key: u32) -> bool {
+        match self {
+            Self::Set(set) => set.contains(key),
+            Self::List(list) => list.binary_search(&key).is_ok(),
+        }
+    }
+
+    fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Self::Set(set) => set.len(),
+            Self::List(list) => list.len(),
+        }
+    }
+}
+
+/// What decides whether a reader sees a record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) follows: Keys<'a>,
+    pub(crate) hidden: Keys<'a>,
+    /// The reader's own key, if its records are shown without a follow.
+    pub(crate) own: Option<u32>,
+    /// Accounts hidden from everybody.
+    pub(crate) accounts: &'a HashSet<u32, Quick>,
+}
+
+impl View<'_> {
+    #[inline]
+    pub(crate) fn follows(&self, key: u32) -> bool {
+        self.follows.contains(key) || self.own == Some(key)
+    }
+
+    fn shows(&self, lane: &Lane, number: u32, row: &Record) -> bool {
+        if lane.records.is_gone(number) {
+            return false;
+        }
+        let author = lane.records.author(row);
+        lane.records.keys(row).iter().any(|&key| self.follows(key))
+            && (self.accounts.is_empty() || !self.accounts.contains(&author))
+            && (self.hidden.is_empty() || !self.hidden.contains(author))
+    }
+}
+
+/// Below this nothing is promised: the highest floor of all lanes of a page.
+#[derive(Debug, Clone)]
+pub(crate) struct Floor<'a> {
+    after_us: i64,
+    oldest: Vec<Candidate<'a>>,
+}
+
+impl<'a> Floor<'a> {
+    pub(crate) fn of_windows(lanes: &[(usize, &'a Lane)]) -> Self {
+        let after_us = lanes.iter().map(|(_, lane)| lane.floor_us).max();
+        Self {
+            after_us: after_us.unwrap_or(i64::MIN),
+            oldest: Vec::new(),
+        }
+    }
+
+    pub(crate) fn raise(&mut self, lane_at: usize, lane: &'a Lane, ring: RingFloor) {
+        self.after_us = self.after_us.max(ring.after_us);
+        if let Some(number) = ring.oldest {
+            self.oldest.push(Candidate {
+                time_us: lane.records.time_us(number),
+                number,
+                lane,
+                lane_at,
+            });
+        }
+    }
+
+    /// Whether there is no floor: all there ever was is in memory.
+    fn is_ground(&self) -> bool {
+        self.after_us == i64::MIN && self.oldest.is_empty()
+    }
+
+    fn is_above(&self, candidate: &Candidate<'_>) -> bool {
+        candidate.time_us > self.after_us
+            && self
+                .oldest
+                .iter()
+                .all(|oldest| candidate.compare(oldest) != Ordering::Less)
+    }
+}
+
+/// How much a page may ask for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) entries: usize,
+    pub(crate) looked_at: usize,
+}
+
+/// Fills a page from `gather`, down to `floor`.
+pub(crate) fn fill(
+    gather: &mut Gather<'_>,
+    view: &View<'_>,
+    floor: &Floor<'_>,
+    limits: Limits,
+) -> Read {
+    let limit = limits.entries.max(1);
+    let mut entries: Vec<Entry> = Vec::with_capacity(limit.min(256));
+    let mut last: Option<Candidate<'_>> = None;
+    let mut looked_at = 0;
+    while let Some(candidate) = gather.next() {
+        let full = entries.len() >= limit;
+        // A record and its replacement share a place; a cursor must not part them.
+        let is_twin = last.is_some_and(|last| last.shares_place_with(&candidate));
+        if looked_at >= limits.looked_at && !is_twin {
+            return short(entries, last);
+        }
+        if !floor.is_above(&candidate) {
+            return if full {
+                short(entries, last)
+            } else {
+                Read::Below
+            };
+        }
+        let Some(row) = candidate.lane.records.row(candidate.number) else {
+            continue;
+        };
+        if view.shows(candidate.lane, candidate.number, row) {
+            if full {
+                return short(entries, last);
+            }
+            entries.push(Entry {
+                id: RecordId(row.id),
+                time_us: row.time_us,
+                target: candidate.lane_at,
+            });
+        }
+        looked_at += 1;
+        if !full {
+            last = Some(candidate);
+        }
+    }
+    if floor.is_ground() {
+        return Read::Page {
+            entries,
+            next: None,
+        };
+    }
+    if entries.len() >= limit {
+        return short(entries, last);
+    }
+    Read::Below
+}
+
+/// A page that ends before its sources do.
+fn short(entries: Vec<Entry>, last: Option<Candidate<'_>>) -> Read {
+    Read::Page {
+        entries,
+        next: last.map(|last| last.lane.records.position(last.number)),
+    }
+}

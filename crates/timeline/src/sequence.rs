@@ -1,0 +1,209 @@
+//! Sequences: record numbers kept in the order of the feed.
+//!
+//! In:    numbers, nearly always newer than all before; sometimes late ones.
+//! Out:   a walk from the newest, or from a cursor, backwards.
+//! Never: an insertion whose cost grows with the sequence.
+//!
+//! An outbox (the records of one key) and the whole window of a target are
+//! both sequences. Blocks keep a late record's insertion local; the window of
+//! ten million records is only a longer list of blocks.
+
+use crate::records::{Position, Records};
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+
+const BLOCK_MAX: usize = 1024;
+
+/// Record numbers, oldest first, in blocks.
+#[derive(Debug, Default)]
+pub(crate) struct Sequence {
+    blocks: VecDeque<VecDeque<u32>>,
+}
+
+/// A place in a [`Sequence`], walking towards older records.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Walk {
+    block: usize,
+    /// One past the next element to give.
+    end: usize,
+}
+
+impl Sequence {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    pub(crate) fn newest(&self) -> Option<u32> {
+        self.blocks.back()?.back().copied()
+    }
+
+    pub(crate) fn oldest(&self) -> Option<u32> {
+        self.blocks.front()?.front().copied()
+    }
+
+    /// The first block whose last element satisfies `late_enough`.
+    fn block_where(&self, late_enough: impl Fn(u32) -> bool) -> usize {
+        self.blocks
+            .partition_point(|block| block.back().is_some_and(|&last| !late_enough(last)))
+    }
+
+    /// Puts `number` in its place; false if it was there.
+    pub(crate) fn insert(&mut self, number: u32, records: &Records) -> bool {
+        let newest = self.newest();
+        if newest.is_none_or(|newest| records.compare(newest, number) == Ordering::Less) {
+            self.append(number);
+            return true;
+        }
+        let at = self.block_where(|last| records.compare(last, number) != Ordering::Less);
+        let Some(block) = self.blocks.get_mut(at) else {
+            return false;
+        };
+        let place = block.partition_point(|&one| records.compare(one, number) == Ordering::Less);
+        if block.get(place) == Some(&number) {
+            return false;
+        }
+        if at == 0 && place == 0 && block.len() >= BLOCK_MAX {
+            // Loading walks backwards in time; a full block at the old end needs no split.
+            self.blocks.push_front(VecDeque::from([number]));
+            return true;
+        }
+        block.insert(place, number);
+        if block.len() > BLOCK_MAX {
+            let upper = block.split_off(BLOCK_MAX / 2);
+            self.blocks.insert(at + 1, upper);
+        }
+        true
+    }
+
+    fn append(&mut self, number: u32) {
+        match self.blocks.back_mut() {
+            Some(block) if block.len() < BLOCK_MAX => {
+                if block.len() == block.capacity() {
+                    block.reserve_exact((block.len() / 4).max(2));
+                }
+                block.push_back(number);
+            }
+            _ => self.blocks.push_back(VecDeque::from([number])),
+        }
+    }
+
+    /// Takes out the oldest.
+    pub(crate) fn pop_oldest(&mut self) -> Option<u32> {
+        let block = self.blocks.front_mut()?;
+        let number = block.pop_front();
+        if block.is_empty() {
+            self.blocks.pop_front();
+        }
+        number
+    }
+
+    /// Takes out `number` wherever it is; false if it is not there.
+    pub(crate) fn remove(&mut self, number: u32, records: &Records) -> bool {
+        let at = self.block_where(|last| records.compare(last, number) != Ordering::Less);
+        let Some(block) = self.blocks.get_mut(at) else {
+            return false;
+        };
+        let place = block.partition_point(|&one| records.compare(one, number) == Ordering::Less);
+        if block.get(place) != Some(&number) {
+            return false;
+        }
+        block.remove(place);
+        if block.is_empty() {
+            self.blocks.remove(at);
+        }
+        true
+    }
+
+    /// A walk from the newest, or from the first older than `before`.
+    pub(crate) fn walk(&self, before: Option<&Position>, records: &Records) -> Walk {
+        let Some(before) = before else {
+            return Walk {
+                block: self.blocks.len(),
+                end: 0,
+            };
+        };
+        let block = self.block_where(|last| !records.is_older(last, before));
+        let end = self.blocks.get(block).map_or(0, |cells| {
+            cells.partition_point(|&one| records.is_older(one, before))
+        });
+        Walk { block, end }
+    }
+
+    /// The next older number.
+    #[inline]
+    pub(crate) fn back(&self, walk: &mut Walk) -> Option<u32> {
+        while walk.end == 0 {
+            walk.block = walk.block.checked_sub(1)?;
+            walk.end = self.blocks.get(walk.block)?.len();
+        }
+        walk.end -= 1;
+        self.blocks.get(walk.block)?.get(walk.end).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(times: &[i64]) -> (Records, Vec<u32>) {
+        let mut records = Records::default();
+        let numbers = times
+            .iter()
+            .enumerate()
+            .map(|(at, &time)| records.add(at as u64, time, &format!("at://a/b/{at:09}"), 1, &[1]))
+            .collect();
+        (records, numbers)
+    }
+
+    fn walked(sequence: &Sequence, records: &Records, before: Option<&Position>) -> Vec<u32> {
+        let mut walk = sequence.walk(before, records);
+        std::iter::from_fn(|| sequence.back(&mut walk)).collect()
+    }
+
+    #[test]
+    fn any_order_of_arrival_gives_one_order() {
+        let times: Vec<i64> = (0..6_000).map(|at| (at * 7_919) % 2_000).collect();
+        let (records, numbers) = records(&times);
+        let mut sequence = Sequence::default();
+        for &number in &numbers {
+            assert!(sequence.insert(number, &records));
+            assert!(!sequence.insert(number, &records));
+        }
+        let mut expected = numbers.clone();
+        expected.sort_by(|one, other| records.compare(*other, *one));
+        assert_eq!(walked(&sequence, &records, None), expected);
+        for at in [0, 1, 999, 5_999] {
+            let before = records.position(expected[at]);
+            assert_eq!(
+                walked(&sequence, &records, Some(&before)),
+                expected[at + 1..]
+            );
+        }
+        for &number in expected.iter().step_by(3) {
+            assert!(sequence.remove(number, &records));
+            assert!(!sequence.remove(number, &records));
+        }
+        let rest: Vec<u32> = expected
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| at % 3 != 0)
+            .map(|(_, n)| *n)
+            .collect();
+        assert_eq!(walked(&sequence, &records, None), rest);
+        let mut oldest_first: Vec<u32> = std::iter::from_fn(|| sequence.pop_oldest()).collect();
+        oldest_first.reverse();
+        assert_eq!(oldest_first, rest);
+        assert!(sequence.is_empty());
+    }
+
+    #[test]
+    fn loading_backwards_gives_the_same_order() {
+        let times: Vec<i64> = (0..4_000).rev().collect();
+        let (records, numbers) = records(&times);
+        let mut sequence = Sequence::default();
+        for &number in &numbers {
+            sequence.insert(number, &records);
+        }
+        assert_eq!(walked(&sequence, &records, None), numbers);
+    }
+}

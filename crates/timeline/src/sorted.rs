@@ -1,0 +1,254 @@
+//! Sorted sets of numbers: who follows a key, and which keys a reader follows.
+//!
+//! In:    numbers to add and remove, one at a time, in any order.
+//! Out:   membership, and a walk in ascending order from any number.
+//! Never: a step whose cost grows with the set; the longest is one block moved
+//!        and, once in a thousand additions, one list of blocks.
+//!
+//! The order matters for speed: a fan-out walks readers by ascending number,
+//! so their timelines are touched in the order they lie in memory. It matters
+//! for truth as well: a background fan-out remembers the number it has come to
+//! and goes on from there whatever was added or removed in between.
+
+const BLOCK_MAX: usize = 2048;
+
+/// A set of `u32` in blocks of at most 2048.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Sorted {
+    blocks: Vec<Vec<u32>>,
+    len: usize,
+}
+
+impl Sorted {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A set from numbers in any order, with repeats dropped.
+    pub(crate) fn from_unsorted(mut numbers: Vec<u32>) -> Self {
+        numbers.sort_unstable();
+        numbers.dedup();
+        let len = numbers.len();
+        let blocks = if len <= BLOCK_MAX {
+            numbers.shrink_to_fit();
+            vec![numbers]
+        } else {
+            // Three quarters full, so that the next additions split nothing.
+            numbers
+                .chunks(BLOCK_MAX / 4 * 3)
+                .map(<[u32]>::to_vec)
+                .collect()
+        };
+        Self { blocks, len }
+    }
+
+    /// The block that holds `number` or would.
+    fn block_of(&self, number: u32) -> usize {
+        if self.blocks.len() <= 1 {
+            return 0;
+        }
+        let after = self
+            .blocks
+            .partition_point(|block| block.first().is_some_and(|&first| first <= number));
+        after.saturating_sub(1)
+    }
+
+    #[inline]
+    pub(crate) fn contains(&self, number: u32) -> bool {
+        self.blocks
+            .get(self.block_of(number))
+            .is_some_and(|block| block.binary_search(&number).is_ok())
+    }
+
+    /// Adds `number`; false if it was there.
+    pub(crate) fn insert(&mut self, number: u32) -> bool {
+        let at = self.block_of(number);
+        if self.blocks.is_empty() {
+            self.blocks.push(Vec::new());
+        }
+        let block = self.blocks.get_mut(at).expect("block_of names a block");
+        let Err(place) = block.binary_search(&number) else {
+            return false;
+        };
+        if block.len() == block.capacity() {
+            // A quarter more, not twice: most sets are small and there are millions.
+            block.reserve_exact((block.len() / 4).max(2));
+        }
+        block.insert(place, number);
+        self.len += 1;
+        if block.len() > BLOCK_MAX {
+            let upper = block.split_off(BLOCK_MAX / 2);
+            self.blocks.insert(at + 1, upper);
+        }
+        true
+    }
+
+    /// Takes `number` out; false if it was not there.
+    pub(crate) fn remove(&mut self, number: u32) -> bool {
+        let at = self.block_of(number);
+        let Some(block) = self.blocks.get_mut(at) else {
+            return false;
+        };
+        let Ok(place) = block.binary_search(&number) else {
+            return false;
+        };
+        block.remove(place);
+        self.len -= 1;
+        if block.is_empty() {
+            self.blocks.remove(at);
+        }
+        true
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.blocks.iter().flatten().copied()
+    }
+
+    /// The blocks in order; the fan-out's inner loop wants plain slices.
+    pub(crate) fn slices(&self) -> impl Iterator<Item = &[u32]> {
+        self.blocks.iter().map(Vec::as_slice)
+    }
+
+    /// Members at or above `number`, ascending.
+    pub(crate) fn from(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
+        let at = self.block_of(number);
+        let (first, rest) = match self.blocks.get(at) {
+            Some(block) => {
+                let place = block.partition_point(|&member| member < number);
+                (
+                    block
+                        .split_at_checked(place)
+                        .map_or(&[][..], |(_, tail)| tail),
+                    self.blocks
+                        .split_at_checked(at + 1)
+                        .map_or(&[][..], |(_, tail)| tail),
+                )
+            }
+            None => (&[][..], &[][..]),
+        };
+        first.iter().chain(rest.iter().flatten()).copied()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let cells: usize = self.blocks.iter().map(Vec::capacity).sum();
+        cells * 4 + self.blocks.capacity() * size_of::<Vec<u32>>()
+    }
+}
+
+/// A set that counts how often each member was added.
+///
+/// Two follow records may name the same key; deleting one of them must not
+/// end the follow. Repeats are rare, so only they pay for a count.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Counted {
+    members: Sorted,
+    repeats: Option<Box<[(u32, u32)]>>,
+}
+
+impl Counted {
+    pub(crate) fn from_records(numbers: &[u32]) -> Self {
+        let mut sorted = numbers.to_vec();
+        sorted.sort_unstable();
+        let mut repeats: Vec<(u32, u32)> = Vec::new();
+        for pair in sorted.windows(2) {
+            if let [first, second] = pair
+                && first == second
+            {
+                match repeats.last_mut() {
+                    Some((number, count)) if number == second => *count += 1,
+                    _ => repeats.push((*second, 1)),
+                }
+            }
+        }
+        Self {
+            members: Sorted::from_unsorted(sorted),
+            repeats: (!repeats.is_empty()).then(|| repeats.into_boxed_slice()),
+        }
+    }
+
+    pub(crate) fn members(&self) -> &Sorted {
+        &self.members
+    }
+
+    /// Counts one more; true if `number` is new.
+    pub(crate) fn add(&mut self, number: u32) -> bool {
+        if self.members.insert(number) {
+            return true;
+        }
+        let mut repeats = self.repeats.take().unwrap_or_default().into_vec();
+        match repeats.iter_mut().find(|(repeated, _)| *repeated == number) {
+            Some((_, count)) => *count += 1,
+            None => repeats.push((number, 1)),
+        }
+        self.repeats = Some(repeats.into_boxed_slice());
+        false
+    }
+
+    /// Counts one less; true if that was the last.
+    pub(crate) fn take(&mut self, number: u32) -> bool {
+        if let Some(repeats) = &mut self.repeats
+            && let Some(at) = repeats.iter().position(|(repeated, _)| *repeated == number)
+        {
+            let mut rest = std::mem::take(repeats).into_vec();
+            if let Some((_, count)) = rest.get_mut(at) {
+                *count -= 1;
+                if *count == 0 {
+                    rest.swap_remove(at);
+                }
+            }
+            self.repeats = (!rest.is_empty()).then(|| rest.into_boxed_slice());
+            return false;
+        }
+        self.members.remove(number)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let repeats = self.repeats.as_ref().map_or(0, |repeats| repeats.len() * 8);
+        self.members.bytes() + repeats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_set_agrees_with_the_standard_one_through_splits_and_joins() {
+        let mut ours = Sorted::default();
+        let mut theirs = BTreeSet::new();
+        let mut state = 7u64;
+        for _ in 0..60_000 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let number = (state >> 40) as u32 % 9_000;
+            if state >> 62 == 0 {
+                assert_eq!(ours.remove(number), theirs.remove(&number));
+            } else {
+                assert_eq!(ours.insert(number), theirs.insert(number));
+            }
+        }
+        assert_eq!(ours.len(), theirs.len());
+        assert!(ours.iter().eq(theirs.iter().copied()));
+        for start in [0, 1, 4_000, 8_999, 9_001] {
+            assert!(ours.from(start).eq(theirs.range(start..).copied()));
+            assert_eq!(ours.contains(start), theirs.contains(&start));
+        }
+        let built = Sorted::from_unsorted(theirs.iter().rev().copied().collect());
+        assert!(built.iter().eq(ours.iter()));
+    }
+
+    #[test]
+    fn a_member_added_twice_survives_one_removal() {
+        let mut set = Counted::from_records(&[5, 5, 5, 6]);
+        assert!(!set.take(5));
+        assert!(!set.add(5));
+        assert!(!set.take(5));
+        assert!(!set.take(5));
+        assert!(set.take(5));
+        assert!(!set.take(5));
+        assert!(set.take(6));
+        assert!(set.repeats.is_none());
+    }
+}

@@ -1,0 +1,269 @@
+//! Sweeping: the background work, in small fair portions.
+//!
+//! In:    the time and an amount of work.
+//! Out:   fan-outs carried on, readers entered and let go, rings rid of gone
+//!        records, numbers freed.
+//! Never: more work at once than was asked for, give or take one ring; a
+//!        number freed that a ring or a fan-out still holds.
+//!
+//! A gone record may sit in any ring, so its number is freed only after one
+//! whole pass over the readers that began after it had gone: gone records
+//! enter no ring, and the pass takes them out of each. The same pass notices
+//! readers that have been away and rebuilds rings after unfollows.
+
+use crate::feed::{Feed, Job, Leaving};
+use crate::readers::Stage;
+
+/// Pushes of one background fan-out before the next has its turn.
+const TURN: usize = 2_048;
+/// Keys of a reader joined or left in one turn.
+const SLICE: usize = 512;
+
+/// Where the sweep of one feed stands.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    pass: Option<Pass>,
+    last_pass_us: Option<i64>,
+}
+
+#[derive(Debug)]
+struct Pass {
+    next_slot: u32,
+    /// What had gone when the pass began, lane by lane.
+    doomed: Vec<Vec<u32>>,
+    rings_done: bool,
+}
+
+/// When a sweep is due.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Due {
+    pub(crate) ttl_us: i64,
+    pub(crate) removed_max: usize,
+}
+
+impl Sweep {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pass.is_none()
+    }
+
+    /// Does at most about `work` units; what is left of them.
+    pub(crate) fn step(&mut self, feed: &mut Feed, due: Due, now_us: i64, work: usize) -> usize {
+        let mut left = work;
+        if self.pass.is_none() && self.is_due(feed, due, now_us) {
+            self.last_pass_us = Some(now_us);
+            self.pass = Some(Pass {
+                next_slot: 0,
+                doomed: feed
+                    .lanes
+                    .iter_mut()
+                    .map(|lane| std::mem::take(&mut lane.removed))
+                    .collect(),
+                rings_done: false,
+            });
+        }
+        let Some(pass) = &mut self.pass else {
+            return left;
+        };
+        while !pass.rings_done && left > 0 {
+            if pass.next_slot >= feed.readers.slots_end() {
+                pass.rings_done = true;
+                // No ring holds a doomed number now; fan-outs must not either.
+                feed.drop_gone_jobs();
+                break;
+            }
+            left = left.saturating_sub(feed.sweep_slot(pass.next_slot, due.ttl_us, now_us));
+            pass.next_slot += 1;
+        }
+        if pass.rings_done {
+            left = feed.bury(&mut pass.doomed, left);
+            if pass.doomed.iter().all(Vec::is_empty) {
+                self.pass = None;
+                feed.tally.sweeps += 1;
+                feed.settle_audience();
+            }
+        }
+        left
+    }
+
+    fn is_due(&self, feed: &Feed, due: Due, now_us: i64) -> bool {
+        let removed: usize = feed.lanes.iter().map(|lane| lane.removed.len()).sum();
+        let pause_us = (due.ttl_us / 16).max(1);
+        removed >= due.removed_max.max(1)
+            || feed.unfollowed > 64 + feed.readers.active() / 16
+            || self
+                .last_pass_us
+                .is_none_or(|last| now_us.saturating_sub(last) >= pause_us)
+    }
+}
+
+impl Feed {
+    /// Looks after one reader; the work it took.
+    fn sweep_slot(&mut self, slot: u32, ttl_us: i64, now_us: i64) -> usize {
+        let Some(reader) = self.readers.get(slot) else {
+            return 1;
+        };
+        let (stage, unfollowed) = (reader.stage, reader.unfollowed);
+        if self.readers.is_away(slot, now_us, ttl_us) {
+            self.hibernate(slot);
+            return 8;
+        }
+        if stage != Stage::Ready {
+            return 1;
+        }
+        if unfollowed {
+            self.build_rings(slot);
+            return 512;
+        }
+        let mut work = 1;
+        for lane in &mut self.lanes {
+            work += 1 + lane.rings.len(slot) / 8;
+            lane.rings.compact(slot, &lane.records);
+        }
+        work
+    }
+
+    /// Frees the numbers of records that no list but outbox and window holds.
+    fn bury(&mut self, doomed: &mut [Vec<u32>], work: usize) -> usize {
+        let mut left = work;
+        for (lane, doomed) in self.lanes.iter_mut().zip(doomed) {
+            while left > 0
+                && let Some(number) = doomed.pop()
+            {
+                lane.bury(number);
+                left = left.saturating_sub(4);
+            }
+        }
+        left
+    }
+
+    fn drop_gone_jobs(&mut self) {
+        let mut ended = Vec::new();
+        let lanes = &self.lanes;
+        self.jobs.retain(|job| {
+            let gone = lanes
+                .get(job.lane_at)
+                .is_none_or(|lane| lane.records.is_gone(job.number));
+            if gone {
+                ended.push(job.key);
+            }
+            !gone
+        });
+        for key in ended {
+            self.audience.fanout_ends(key);
+        }
+    }
+
+    fn settle_audience(&mut self) {
+        if let Some(floor_us) = self.lanes.iter().map(|lane| lane.floor_us).min() {
+            self.audience.settle(floor_us);
+        }
+    }
+
+    /// Carries the waiting fan-outs on, each in turn; what is left of `work`.
+    pub(crate) fn step_jobs(&mut self, work: usize) -> usize {
+        let mut left = work;
+        while left > 0
+            && let Some(mut job) = self.jobs.pop_front()
+        {
+            let (done, looked_at) = self.push_some(&mut job, left.min(TURN));
+            left = left.saturating_sub(looked_at.max(1));
+            if done {
+                self.audience.fanout_ends(job.key);
+            } else {
+                self.jobs.push_back(job);
+            }
+        }
+        left
+    }
+
+    fn push_some(&mut self, job: &mut Job, turn: usize) -> (bool, usize) {
+        let Some(lane) = self.lanes.get_mut(job.lane_at) else {
+            return (true, 0);
+        };
+        let Some(entry) = self.audience.key(job.key) else {
+            return (true, 0);
+        };
+        if lane.records.is_gone(job.number) {
+            return (true, 0);
+        }
+        let time_us = lane.records.time_us(job.number);
+        let mut looked_at = 0;
+        let mut pushes = 0;
+        let mut last = None;
+        for slot in entry.readers.from(job.next_slot).take(turn) {
+            pushes += u64::from(lane.rings.push(slot, job.number, time_us, &lane.records));
+            looked_at += 1;
+            last = Some(slot);
+        }
+        self.tally.pushes += pushes;
+        let next = last.and_then(|slot| slot.checked_add(1));
+        match next {
+            Some(next) if looked_at == turn => {
+                job.next_slot = next;
+                (false, looked_at)
+            }
+            _ => (true, looked_at),
+        }
+    }
+
+    /// Enters waiting readers into the lists of their keys.
+    pub(crate) fn step_joining(&mut self, work: usize) -> usize {
+        let mut left = work;
+        while left > 0
+            && let Some(slot) = self.joining.pop_front()
+        {
+            let Some(reader) = self.readers.get(slot) else {
+                continue;
+            };
+            let Stage::Joining(next) = reader.stage else {
+                continue;
+            };
+            let keys: Vec<u32> = reader.follows.members().from(next).take(SLICE).collect();
+            for &key in &keys {
+                self.audience.join(key, slot);
+            }
+            left = left.saturating_sub(keys.len().max(1));
+            match keys.last().and_then(|last| last.checked_add(1)) {
+                Some(next) if keys.len() == SLICE => {
+                    if let Some(reader) = self.readers.get_mut(slot) {
+                        reader.stage = Stage::Joining(next);
+                    }
+                    self.joining.push_back(slot);
+                }
+                _ => {
+                    self.build_rings(slot);
+                    left = left.saturating_sub(512);
+                }
+            }
+        }
+        left
+    }
+
+    /// Takes hibernating readers out of the lists of their keys.
+    pub(crate) fn step_leaving(&mut self, work: usize) -> usize {
+        let mut left = work;
+        while left > 0
+            && let Some(leaving) = self.leaving.pop_front()
+        {
+            let Leaving {
+                slot,
+                follows,
+                next_key,
+            } = leaving;
+            let keys: Vec<u32> = follows.members().from(next_key).take(SLICE).collect();
+            for &key in &keys {
+                self.leave_key(key, slot);
+            }
+            left = left.saturating_sub(keys.len().max(1));
+            match keys.last().and_then(|last| last.checked_add(1)) {
+                Some(next_key) if keys.len() == SLICE => self.leaving.push_back(Leaving {
+                    slot,
+                    follows,
+                    next_key,
+                }),
+                _ => self.readers.free(slot),
+            }
+        }
+        left
+    }
+}

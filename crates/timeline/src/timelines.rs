@@ -1,0 +1,331 @@
+//! Timelines: the engine, as the rest of the product sees it.
+//!
+//! In:    every change drawn from the outbox, in its order, by one writer; and
+//!        reads, by anybody, between the writer's batches.
+//! Out:   pages that are exact as of the position drawn so far.
+//! Never: I/O, a clock, an answer that may be wrong. What the engine cannot
+//!        answer wholly it leaves wholly to the store.
+//!
+//! How to use it: make it as of a position of the outbox; insert the store's
+//! records newest first until [`Timelines::is_window_full`] or none are left;
+//! say [`Timelines::loaded`] for each target; then draw the outbox, calling
+//! [`Timelines::begin`] before the changes of each position, and
+//! [`Timelines::step`] between batches.
+
+use crate::feed::{Feed, Registered};
+use crate::lane::{Inserted, NewRecord};
+use crate::page::{Read, Request};
+use crate::reading::{Cold, Inspection, Reading};
+use crate::settings::{KeyId, RecordId, Settings};
+use crate::shards::Quick;
+use crate::sweep::{Due, Sweep};
+use std::collections::HashSet;
+
+/// What the engine holds and has done; for metrics.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Stats {
+    /// Records in the window.
+    pub records: usize,
+    /// Records removed whose numbers are not yet free.
+    pub removed: usize,
+    /// Active readers, counted per feed.
+    pub readers: usize,
+    /// Rings, counted per target.
+    pub rings: u64,
+    /// Entries in all rings.
+    pub entries: u64,
+    /// Pairs of key and active reader.
+    pub edges: u64,
+    /// Keys whose outboxes reads merge.
+    pub merged_keys: usize,
+    /// Records written into rings since the start.
+    pub pushes: u64,
+    /// Deliveries left to reads since the start.
+    pub pulled: u64,
+    /// Background fan-outs waiting.
+    pub fanouts: usize,
+    /// Readers waiting to be entered into lists.
+    pub joining: usize,
+    /// Readers waiting to be taken out of lists.
+    pub leaving: usize,
+    /// Readers that hibernated since the start.
+    pub hibernated: u64,
+    /// Sweeps finished since the start.
+    pub sweeps: u64,
+    /// Memory of readers and their timelines.
+    pub reader_bytes: usize,
+}
+
+/// The in-memory timelines of all feeds.
+#[derive(Debug)]
+pub struct Timelines {
+    feeds: Vec<(Feed, Sweep)>,
+    /// Accounts hidden from everybody.
+    accounts: HashSet<u32, Quick>,
+    position: u64,
+    settings: Settings,
+}
+
+impl Timelines {
+    /// An empty engine that will be loaded as of `position` of the outbox.
+    pub fn new(settings: Settings, position: u64) -> Self {
+        let mut feeds: Vec<(Feed, Sweep)> = settings
+            .feeds
+            .iter()
+            .map(|spec| (Feed::new(spec, &settings), Sweep::default()))
+            .collect();
+        for (feed, _) in &mut feeds {
+            feed.changes.forget(position);
+        }
+        Self {
+            feeds,
+            accounts: HashSet::default(),
+            position,
+            settings,
+        }
+    }
+
+    /// The position drawn so far.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The changes that follow belong to this position of the outbox.
+    ///
+    /// Positions never go back. All changes of one position must be made
+    /// before the next read.
+    pub fn begin(&mut self, position: u64) {
+        self.position = self.position.max(position);
+    }
+
+    /// Whether loading further back would only evict what was loaded.
+    pub fn is_window_full(&self) -> bool {
+        self.records() >= self.settings.window_records_max()
+    }
+
+    /// Ends the loading of a target. Everything later than `floor_us` has been
+    /// inserted; `None` says that the store holds nothing else.
+    pub fn loaded(&mut self, feed: usize, target: usize, floor_us: Option<i64>) {
+        if let Some((feed, _)) = self.feeds.get_mut(feed)
+            && let Some(lane) = feed.lanes.get_mut(target)
+        {
+            lane.loading = false;
+            lane.floor_us = lane.floor_us.max(floor_us.unwrap_or(i64::MIN));
+        }
+    }
+
+    /// A record appeared, or changed its time, keys or URI.
+    pub fn insert(&mut self, feed: usize, target: usize, record: NewRecord<'_>) -> Inserted {
+        let Some((feed, _)) = self.feeds.get_mut(feed) else {
+            return Inserted::Below;
+        };
+        let outcome = feed.insert(target, &record);
+        if outcome == Inserted::Taken {
+            while self.records() > self.settings.window_records_max() && self.evict() {}
+        }
+        outcome
+    }
+
+    fn records(&self) -> usize {
+        let lanes = self.feeds.iter().flat_map(|(feed, _)| &feed.lanes);
+        lanes.map(|lane| lane.records.live()).sum()
+    }
+
+    /// Lets the oldest record of all lanes leave.
+    fn evict(&mut self) -> bool {
+        let lanes = self.feeds.iter_mut().flat_map(|(feed, _)| &mut feed.lanes);
+        let oldest = lanes
+            .filter(|lane| lane.oldest_us().is_some())
+            .min_by_key(|lane| lane.oldest_us());
+        oldest.is_some_and(|lane| lane.evict())
+    }
+
+    /// A record is gone from every feed; false if it was in none.
+    pub fn remove(&mut self, RecordId(id): RecordId) -> bool {
+        let mut found = false;
+        for (feed, _) in &mut self.feeds {
+            for lane in &mut feed.lanes {
+                if let Some(number) = lane.records.number_of(id) {
+                    found |= lane.take_out(number);
+                }
+            }
+        }
+        found
+    }
+
+    /// A record is gone from one target of one feed only.
+    pub fn remove_from(&mut self, feed: usize, target: usize, RecordId(id): RecordId) -> bool {
+        let Some((feed, _)) = self.feeds.get_mut(feed) else {
+            return false;
+        };
+        let Some(lane) = feed.lanes.get_mut(target) else {
+            return false;
+        };
+        match lane.records.number_of(id) {
+            Some(number) => lane.take_out(number),
+            None => false,
+        }
+    }
+
+    /// An account is hidden from everybody, or shown again.
+    pub fn account(&mut self, KeyId(author): KeyId, hidden: bool) {
+        if hidden {
+            self.accounts.insert(author);
+        } else {
+            self.accounts.remove(&author);
+        }
+    }
+
+    /// One follow record more. Two for one key count twice.
+    pub fn follow(&mut self, feed: usize, KeyId(reader): KeyId, KeyId(key): KeyId) {
+        if let Some((feed, _)) = self.feeds.get_mut(feed) {
+            feed.follow(self.position, reader, key);
+        }
+    }
+
+    /// One follow record less.
+    pub fn unfollow(&mut self, feed: usize, KeyId(reader): KeyId, KeyId(key): KeyId) {
+        if let Some((feed, _)) = self.feeds.get_mut(feed) {
+            feed.unfollow(self.position, reader, key);
+        }
+    }
+
+    /// One mute or block of an author by a reader more.
+    pub fn hide(&mut self, feed: usize, KeyId(reader): KeyId, KeyId(author): KeyId) {
+        if let Some((feed, _)) = self.feeds.get_mut(feed) {
+            feed.hide(self.position, reader, author, true);
+        }
+    }
+
+    /// One mute or block of an author by a reader less.
+    pub fn unhide(&mut self, feed: usize, KeyId(reader): KeyId, KeyId(author): KeyId) {
+        if let Some((feed, _)) = self.feeds.get_mut(feed) {
+            feed.hide(self.position, reader, author, false);
+        }
+    }
+
+    /// Makes a reader active after its first page was answered.
+    ///
+    /// `cold.as_of` may lie ahead of the engine: changes of the reader up to it
+    /// are then skipped when they are drawn, and until that point its pages
+    /// stay cold. The rings are built by later calls of [`Timelines::step`].
+    pub fn register(
+        &mut self,
+        feed: usize,
+        KeyId(reader): KeyId,
+        cold: &Cold<'_>,
+        now_us: i64,
+    ) -> Registered {
+        let bytes: usize = self
+            .feeds
+            .iter()
+            .map(|(feed, _)| feed.bytes_of_readers())
+            .sum();
+        let Some((feed, _)) = self.feeds.get_mut(feed) else {
+            return Registered::Full;
+        };
+        if bytes >= self.settings.reader_bytes_max && feed.readers.slot_of(reader).is_none() {
+            return Registered::Full;
+        }
+        feed.register(reader, cold.follows, cold.hidden, cold.as_of, now_us)
+    }
+
+    /// Lets a reader hibernate at once; its next read is cold.
+    pub fn hibernate(&mut self, feed: usize, KeyId(reader): KeyId) {
+        if let Some((feed, _)) = self.feeds.get_mut(feed)
+            && let Some(slot) = feed.readers.slot_of(reader)
+        {
+            feed.hibernate(slot);
+        }
+    }
+
+    fn reading(&self) -> Reading<'_> {
+        Reading {
+            accounts: &self.accounts,
+            position: self.position,
+            page_scan_max: self.settings.page_scan_max,
+            window_scan_max: self.settings.window_scan_max,
+        }
+    }
+
+    /// The page of an active reader.
+    pub fn read(&self, request: &Request<'_>) -> Read {
+        match self.feeds.get(request.feed) {
+            Some((feed, _)) => feed.read(request, &self.reading()),
+            None => Read::Below,
+        }
+    }
+
+    /// The page of a reader whose follows the caller loaded.
+    ///
+    /// [`Read::Cold`] says that they do not hold at the engine's position: it
+    /// has not drawn as far, or the reader changed them since.
+    pub fn read_cold(&self, request: &Request<'_>, cold: &Cold<'_>) -> Read {
+        match self.feeds.get(request.feed) {
+            Some((feed, _)) => feed.read_cold(request, cold, &self.reading()),
+            None => Read::Below,
+        }
+    }
+
+    /// Background work, about `work` units of a push each; true if more waits.
+    ///
+    /// Fan-outs, joining, leaving and sweeping each get a share, so none waits
+    /// for another to end.
+    pub fn step(&mut self, now_us: i64, work: usize) -> bool {
+        let due = Due {
+            ttl_us: self.settings.ttl_us,
+            removed_max: self.settings.removed_max,
+        };
+        let share = (work / self.feeds.len().max(1) / 4).max(1);
+        let mut waiting = false;
+        for (feed, sweep) in &mut self.feeds {
+            let mut left = feed.step_joining(share);
+            left = feed.step_leaving(left + share);
+            left = sweep.step(feed, due, now_us, left + share);
+            feed.step_jobs(left + share);
+            waiting |= !feed.jobs.is_empty()
+                || !feed.joining.is_empty()
+                || !feed.leaving.is_empty()
+                || !sweep.is_idle();
+        }
+        waiting
+    }
+
+    /// How an active reader stands; `None` if it is cold.
+    pub fn inspect(&self, feed: usize, target: usize, KeyId(reader): KeyId) -> Option<Inspection> {
+        self.feeds.get(feed)?.0.inspect(target, reader)
+    }
+
+    /// Below or at this time a target's pages come from the store.
+    pub fn floor_us(&self, feed: usize, target: usize) -> Option<i64> {
+        let (feed, _) = self.feeds.get(feed)?;
+        Some(feed.lanes.get(target)?.floor_us)
+    }
+
+    /// What the engine holds and has done.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            records: self.records(),
+            ..Stats::default()
+        };
+        for (feed, _) in &self.feeds {
+            for lane in &feed.lanes {
+                stats.removed += lane.removed.len();
+                stats.rings += lane.rings.rings();
+                stats.entries += lane.rings.entries();
+            }
+            stats.readers += feed.readers.active();
+            stats.edges += feed.audience.edges();
+            stats.merged_keys += feed.audience.merged().len();
+            stats.pushes += feed.tally.pushes;
+            stats.pulled += feed.tally.pulled;
+            stats.fanouts += feed.jobs.len();
+            stats.joining += feed.joining.len();
+            stats.leaving += feed.leaving.len();
+            stats.hibernated += feed.tally.hibernated;
+            stats.sweeps += feed.tally.sweeps;
+            stats.reader_bytes += feed.bytes_of_readers();
+        }
+        stats
+    }
+}

@@ -1,0 +1,190 @@
+//! Numbers from a seed, and changes drawn with them.
+//!
+//! In:    a seed and the world so far.
+//! Out:   settings, changes and choices that are the same for the same seed.
+//! Never: a dependency on anything but the seed.
+
+use super::world::{Change, Post, World};
+use timeline::{FeedSpec, RECORD_BYTES, Settings, TargetSpec};
+
+pub(crate) const READERS: u32 = 7;
+pub(crate) const KEYS: u32 = 14;
+
+/// A small generator (splitmix64).
+#[derive(Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
+    pub(crate) fn one_in(&mut self, bound: u64) -> bool {
+        self.below(bound) == 0
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// Settings small enough that every way of answering is taken.
+pub(crate) fn settings(random: &mut Random) -> Settings {
+    let feeds = (0..1 + random.below(2))
+        .map(|_| FeedSpec {
+            targets: (0..1 + random.below(2))
+                .map(|_| TargetSpec {
+                    items_max: random.pick(&[1, 2, 3, 5, 9, 12, 40]),
+                })
+                .collect(),
+            include_self: random.one_in(3),
+        })
+        .collect();
+    Settings {
+        feeds,
+        pull_above: random.pick(&[0, 1, 2, 3, 5, 1_000]),
+        scan_above: random.pick(&[1, 3, 5, 1_000, 1_000]),
+        sync_threshold: random.pick(&[0, 1, 2, 1_000]),
+        ttl_us: random.pick(&[60_000_000, 600_000_000, 1_000_000_000_000]),
+        page_scan_max: random.pick(&[1, 3, 10_000, 10_000, 10_000]),
+        window_scan_max: random.pick(&[1, 4, 10_000]),
+        window_bytes_max: RECORD_BYTES * random.pick(&[5, 20, 60, 100_000, 100_000]),
+        reader_bytes_max: random.pick(&[5_000, 1 << 30, 1 << 30, 1 << 30]),
+        fanout_jobs_max: random.pick(&[0, 1, 3, 100]),
+        removed_max: random.pick(&[1, 5, 30]),
+        changes_max: random.pick(&[1, 3, 100]),
+    }
+}
+
+/// The next change. `serial` numbers new records, `now_us` is the present.
+pub(crate) fn change(
+    random: &mut Random,
+    world: &World,
+    settings: &Settings,
+    serial: u64,
+    now_us: i64,
+) -> Change {
+    let feed = random.below(settings.feeds.len() as u64) as usize;
+    let reader = random.below(u64::from(READERS)) as u32;
+    let key = random.below(u64::from(KEYS)) as u32;
+    match random.below(100) {
+        0..45 => Change::Put(post(random, settings, serial, now_us)),
+        45..52 => match existing(random, world) {
+            Some(old) => Change::Put(edited(random, old, now_us)),
+            None => Change::Put(post(random, settings, serial, now_us)),
+        },
+        52..60 => match existing(random, world) {
+            Some(old) => Change::Delete(old.id),
+            None => Change::Delete(serial + 1_000_000),
+        },
+        60..76 => Change::Follow(feed, reader, key),
+        76..88 => match world
+            .follows
+            .get(random.below(world.follows.len() as u64) as usize)
+        {
+            Some(&(feed, reader, key)) => Change::Unfollow(feed, reader, key),
+            None => Change::Follow(feed, reader, key),
+        },
+        88..91 => Change::Account(key, true),
+        91..95 => match world.hidden_accounts.first() {
+            Some(&author) => Change::Account(author, false),
+            None => Change::Account(key, false),
+        },
+        95..97 => Change::Hide(feed, reader, key),
+        _ => match world
+            .hides
+            .get(random.below(world.hides.len() as u64) as usize)
+        {
+            Some(&(feed, reader, author)) => Change::Unhide(feed, reader, author),
+            None => Change::Hide(feed, reader, key),
+        },
+    }
+}
+
+fn existing(random: &mut Random, world: &World) -> Option<Post> {
+    let at = random.below(world.posts.len() as u64) as usize;
+    world.posts.get(at).cloned()
+}
+
+/// Live, late, very late, in the future, and often equal to another's.
+fn time(random: &mut Random, now_us: i64) -> i64 {
+    match random.below(20) {
+        0..10 => now_us,
+        10..14 => now_us - random.below(5) as i64,
+        14..17 => now_us - random.below(3_000) as i64 * 100_000,
+        17 => random.pick(&[-7, 0, 1, 999_999, 1_000_000]),
+        18 => now_us + random.below(4) as i64 * 1_000_000,
+        _ => now_us / 50_000_000 * 50_000_000,
+    }
+}
+
+fn keys(random: &mut Random, author: u32) -> Vec<u32> {
+    let other = random.below(u64::from(KEYS)) as u32;
+    match random.below(8) {
+        0 => vec![author, other],
+        1 => vec![other, author, author],
+        2 => vec![other],
+        3 => vec![author, other, random.below(u64::from(KEYS)) as u32],
+        _ => vec![author],
+    }
+}
+
+fn tid(number: u64) -> String {
+    let letters = b"234567abcdefghijklmnopqrstuvwxyz";
+    let digit = |place: u32| letters[(number >> (5 * place) & 31) as usize] as char;
+    (0..13)
+        .rev()
+        .map(|place| if place == 12 { '3' } else { digit(place) })
+        .collect()
+}
+
+fn post(random: &mut Random, settings: &Settings, serial: u64, now_us: i64) -> Post {
+    let feed = random.below(settings.feeds.len() as u64) as usize;
+    let target = random.below(settings.feeds[feed].targets.len() as u64) as usize;
+    let author = random.below(u64::from(KEYS)) as u32;
+    // Names of different length, so that a shorter one is a prefix of a longer.
+    let did = format!("did:plc:{}", "a".repeat(author as usize / 2 + 1));
+    let name = match random.below(3) {
+        0 => tid(serial),
+        1 => format!("{serial}"),
+        _ => tid(serial << 40),
+    };
+    Post {
+        feed,
+        target,
+        id: serial,
+        time_us: time(random, now_us),
+        uri: format!("at://{did}/c{feed}{target}/{name}"),
+        author,
+        keys: keys(random, author),
+    }
+}
+
+fn edited(random: &mut Random, old: Post, now_us: i64) -> Post {
+    let author = old.author;
+    match random.below(4) {
+        0 => Post {
+            time_us: time(random, now_us),
+            ..old
+        },
+        1 => Post {
+            keys: keys(random, author),
+            ..old
+        },
+        // The same again: a replay.
+        2 => old,
+        _ => Post {
+            time_us: time(random, now_us),
+            keys: keys(random, author),
+            ..old
+        },
+    }
+}
