@@ -85,11 +85,21 @@ impl Format {
 }
 
 /// A CID in text may use any base, codec and hash, so only its letters are
-/// looked at. `Qm…` is version 0, which the network never had.
+/// looked at. `Qm…` is version 0, which the network never had. Base 32, which
+/// all real ones use, is held to its own letters and to whole bytes.
 fn is_cid(text: &str) -> bool {
-    (CID_BYTES_MIN..=CID_BYTES_MAX).contains(&text.len())
-        && !text.starts_with("Qm")
-        && text
+    if !(CID_BYTES_MIN..=CID_BYTES_MAX).contains(&text.len()) || text.starts_with("Qm") {
+        return false;
+    }
+    match text.strip_prefix('b') {
+        Some(digits) => {
+            matches!(digits.len() % 8, 0 | 2 | 4 | 5 | 7)
+                && digits
+                    .bytes()
+                    .all(|byte| matches!(byte, b'a'..=b'z' | b'2'..=b'7'))
+        }
+        None => text
             .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'='))
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'=')),
+    }
 }

@@ -5,6 +5,7 @@
 //! follow; lexicons may be cyclic, values are not, so it always ends.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use crate::json::{self, DEPTH_MAX, ModelError};
 use crate::lexicon::{Catalog, Field, Node, NodeId, Union};
@@ -72,19 +73,27 @@ impl Walk<'_> {
         let mut fields = fields.iter();
         let mut due = fields.next();
         for (key, value) in entries {
-            // Pass the fields that come before this key: they are absent.
-            while let Some(field) = due
-                && key_order(&field.name, key).is_lt()
-            {
-                present_if_required(field)?;
-                due = fields.next();
-            }
-            match due {
-                Some(field) if *field.name == **key => {
-                    self.field(field, value, room)?;
-                    due = fields.next();
+            loop {
+                let Some(field) = due else {
+                    undescribed(key, value, entries, room)?;
+                    break;
+                };
+                match key_order(&field.name, key) {
+                    // The field comes before this key: it is absent.
+                    Ordering::Less => {
+                        present_if_required(field)?;
+                        due = fields.next();
+                    }
+                    Ordering::Equal => {
+                        self.field(field, value, room)?;
+                        due = fields.next();
+                        break;
+                    }
+                    Ordering::Greater => {
+                        undescribed(key, value, entries, room)?;
+                        break;
+                    }
                 }
-                _ => undescribed(key, value, entries, room)?,
             }
         }
         while let Some(field) = due {
@@ -107,6 +116,10 @@ impl Walk<'_> {
             return Err(Fault::kind("object with $type", value));
         }
         let name = match value.get("$type") {
+            // A blob is a value of its own kind that only looks like an object.
+            Some(Value::Text(name)) if name == "blob" => {
+                return Err(Fault::new("object with $type", "blob"));
+            }
             Some(Value::Text(name)) => name,
             Some(other) => return Err(Fault::kind("string", other).under("$type")),
             None => return Err(Fault::new("string", "nothing").under("$type")),

@@ -137,7 +137,7 @@ fn a_list_of_lists_that_holds_itself_ends() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
     fn a_mutated_post_gets_a_verdict(

@@ -465,6 +465,9 @@ fn unions_are_told_apart_by_type() {
             "string",
         );
     }
+    let blob = json!({"$type": "blob", "mimeType": "a/b", "size": 1, "ref": {
+        "$link": "bafkreiccldh766hwcnuxnf2wh6jgzepf2nlu2lvcllt63eww5p6chi4ity"}});
+    check_bad(open.clone(), blob, "", "object with $type", "blob");
     let stranger = json!({"$type": "com.example.stranger", "n": "x"});
     check_good(open, stranger.clone());
     check_bad(
@@ -514,7 +517,7 @@ fn bodies_and_definitions_can_be_checked_too() {
             .validate_input(method, &from_json("{}").unwrap())
             .is_err()
     );
-    let strong = from_json(r#"{"uri":"at://did:plc:abc","cid":"bafyreiaaaaa"}"#).unwrap();
+    let strong = from_json(r#"{"uri":"at://did:plc:abc","cid":"bafyreiaaaa"}"#).unwrap();
     assert_eq!(
         catalog.validate_def("com.atproto.repo.strongRef", &strong),
         Ok(())
