@@ -11,7 +11,9 @@ use record::car::{Car, CarLimits};
 use record::cid::Cid;
 use record::commit::Commit as RepoCommit;
 use record::datetime;
-use record::event::{AccountEvent, Action, CommitEvent, Frame, FrameLimits, IdentityEvent, SyncEvent};
+use record::event::{
+    AccountEvent, Action, CommitEvent, Frame, FrameLimits, IdentityEvent, SyncEvent,
+};
 
 use crate::check::{Checker, Claim, bytes_for_inspection, chain};
 use crate::clock::Micros;
@@ -31,7 +33,11 @@ pub struct Decoder {
 #[derive(Debug)]
 pub enum Opened {
     /// Work, at its place in the stream.
-    Item { seq: i64, item: Item, time_us: Option<Micros> },
+    Item {
+        seq: i64,
+        item: Item,
+        time_us: Option<Micros>,
+    },
     /// A frame that cannot be opened; the stream's place is unknown.
     Unopened(DeadLetter),
     /// A word from the server: `OutdatedCursor` and the like.
@@ -95,7 +101,9 @@ impl Decoder {
                 error: error.to_owned(),
                 message: message.unwrap_or_default().to_owned(),
             },
-            Frame::Unknown { kind } => Opened::Unknown { kind: kind.to_owned() },
+            Frame::Unknown { kind } => Opened::Unknown {
+                kind: kind.to_owned(),
+            },
         }
     }
 
@@ -104,7 +112,10 @@ impl Decoder {
         let peek = record::event::peek(frame).ok();
         let seq = peek.as_ref().and_then(|peek| peek.seq);
         let letter = DeadLetter {
-            did: peek.and_then(|peek| peek.did).unwrap_or_default().to_owned(),
+            did: peek
+                .and_then(|peek| peek.did)
+                .unwrap_or_default()
+                .to_owned(),
             stage: "frame".into(),
             message: chain(error),
             raw: bytes_for_inspection(frame),
@@ -161,7 +172,8 @@ impl Decoder {
     }
 
     fn wants(&self, path: &str) -> bool {
-        path.split_once('/').is_some_and(|(nsid, _)| self.checker.wants(nsid))
+        path.split_once('/')
+            .is_some_and(|(nsid, _)| self.checker.wants(nsid))
     }
 
     /// Reads the blocks and the wanted records, believing as little as configured.
@@ -175,13 +187,19 @@ impl Decoder {
             .ok_or(Doubt::Contradiction("the commit block is missing"))?;
         let signed = RepoCommit::parse(block)?;
         if signed.did != event.repo || signed.rev != event.rev {
-            return Err(Doubt::Contradiction("the signed commit is not the one announced"));
+            return Err(Doubt::Contradiction(
+                "the signed commit is not the one announced",
+            ));
         }
         if let Some(chain) = &mut commit.chain {
             chain.data = Some(signed.data);
         }
         for op in &event.ops {
-            let Some((nsid, rkey)) = op.path.split_once('/').filter(|(nsid, _)| self.checker.wants(nsid)) else {
+            let Some((nsid, rkey)) = op
+                .path
+                .split_once('/')
+                .filter(|(nsid, _)| self.checker.wants(nsid))
+            else {
                 continue;
             };
             let verdict = match (op.action, op.cid) {
@@ -212,7 +230,10 @@ impl Decoder {
     /// Opens a frame that was held for a resync.
     pub fn reopen(&self, frame: &[u8]) -> Option<Commit> {
         match self.open(frame) {
-            Opened::Item { item: Item::Commit(commit), .. } => Some(Commit {
+            Opened::Item {
+                item: Item::Commit(commit),
+                ..
+            } => Some(Commit {
                 was_held: true,
                 live: false,
                 ..commit
@@ -224,24 +245,31 @@ impl Decoder {
     /// The wanted records of a whole repository.
     pub fn repository(&self, did: &str, bytes: &[u8]) -> Result<Repository, RepositoryError> {
         let car = Car::read(bytes, CarLimits::REPO, true)?;
-        let root = car.root().ok_or(RepositoryError::Contradiction("the archive has no root"))?;
-        let block = car
-            .get(&root)
-            .ok_or(RepositoryError::Contradiction("the commit block is missing"))?;
+        let root = car
+            .root()
+            .ok_or(RepositoryError::Contradiction("the archive has no root"))?;
+        let block = car.get(&root).ok_or(RepositoryError::Contradiction(
+            "the commit block is missing",
+        ))?;
         let commit = RepoCommit::parse(block)?;
         if commit.did != did {
-            return Err(RepositoryError::Contradiction("the repository is somebody else's"));
+            return Err(RepositoryError::Contradiction(
+                "the repository is somebody else's",
+            ));
         }
         let rev = commit.rev.bits();
         let mut ops = Vec::new();
         for entry in record::mst::walk(&car, commit.data, RECORDS_MAX) {
             let (path, cid) = entry?;
-            let Some((nsid, rkey)) = path.split_once('/').filter(|(nsid, _)| self.checker.wants(nsid)) else {
+            let Some((nsid, rkey)) = path
+                .split_once('/')
+                .filter(|(nsid, _)| self.checker.wants(nsid))
+            else {
                 continue;
             };
-            let block = car
-                .get(&cid)
-                .ok_or(RepositoryError::Contradiction("a record's block is missing"))?;
+            let block = car.get(&cid).ok_or(RepositoryError::Contradiction(
+                "a record's block is missing",
+            ))?;
             let claim = Claim {
                 did,
                 collection: nsid,
@@ -287,10 +315,12 @@ pub enum RepositoryError {
 }
 
 fn sync(event: &SyncEvent<'_>) -> Item {
-    let root = Car::read(event.blocks, CarLimits::COMMIT, true).ok().and_then(|car| {
-        let block = car.get(&car.root()?)?;
-        Some(RepoCommit::parse(block).ok()?.data)
-    });
+    let root = Car::read(event.blocks, CarLimits::COMMIT, true)
+        .ok()
+        .and_then(|car| {
+            let block = car.get(&car.root()?)?;
+            Some(RepoCommit::parse(block).ok()?.data)
+        });
     Item::Sync {
         did: event.did.to_owned(),
         rev: event.rev.bits(),

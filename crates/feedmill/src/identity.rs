@@ -30,6 +30,7 @@ pub enum IdentityError {
 pub struct Resolver {
     client: reqwest::Client,
     plc_url: String,
+    did_web_url: Option<String>,
     hosts: Cache<String, (std::time::Instant, String)>,
 }
 
@@ -47,8 +48,9 @@ struct Service {
 }
 
 impl Resolver {
-    /// A resolver that asks the directory at `plc_url`.
-    pub fn new(plc_url: &str) -> Result<Self, IdentityError> {
+    /// A resolver that asks the directory at `plc_url`, and hosts themselves
+    /// for did:web unless `did_web_url` stands in for all of them.
+    pub fn new(plc_url: &str, did_web_url: Option<&str>) -> Result<Self, IdentityError> {
         // One provider of TLS for the process; a second call finds it there.
         drop(rustls::crypto::ring::default_provider().install_default());
         Ok(Self {
@@ -57,6 +59,7 @@ impl Resolver {
                 .redirect(reqwest::redirect::Policy::limited(3))
                 .build()?,
             plc_url: plc_url.trim_end_matches('/').to_owned(),
+            did_web_url: did_web_url.map(|url| url.trim_end_matches('/').to_owned()),
             hosts: Cache::new(CACHED_MAX),
         })
     }
@@ -73,23 +76,36 @@ impl Resolver {
         {
             return Ok(host);
         }
-        let address = if did.starts_with("did:plc:") {
-            format!("{}/{did}", self.plc_url)
+        let request = if did.starts_with("did:plc:") {
+            self.client.get(format!("{}/{did}", self.plc_url))
         } else if let Some(name) = did.strip_prefix("did:web:") {
-            web_address(name).ok_or(IdentityError::Unresolvable("not a did:web of a host"))?
+            let (host, address) =
+                web_address(name).ok_or(IdentityError::Unresolvable("not a did:web of a host"))?;
+            match &self.did_web_url {
+                Some(url) => self
+                    .client
+                    .get(format!("{url}/.well-known/did.json"))
+                    .header("host", host),
+                None => self.client.get(address),
+            }
         } else {
-            return Err(IdentityError::Unresolvable("only did:plc and did:web can be resolved"));
+            return Err(IdentityError::Unresolvable(
+                "only did:plc and did:web can be resolved",
+            ));
         };
-        let document: Document = self.client.get(address).send().await?.error_for_status()?.json().await?;
+        let document: Document = request.send().await?.error_for_status()?.json().await?;
         let host = document
             .service
             .iter()
             .find(|service| service.id.ends_with("#atproto_pds"))
             .and_then(|service| service.service_endpoint.as_str())
-            .ok_or(IdentityError::Unresolvable("the DID document names no host"))?
+            .ok_or(IdentityError::Unresolvable(
+                "the DID document names no host",
+            ))?
             .trim_end_matches('/')
             .to_owned();
-        self.hosts.insert(did.to_owned(), (std::time::Instant::now(), host.clone()));
+        self.hosts
+            .insert(did.to_owned(), (std::time::Instant::now(), host.clone()));
         Ok(host)
     }
 
@@ -99,13 +115,14 @@ impl Resolver {
     }
 }
 
-/// Where a did:web keeps its document; a host on this machine is asked without TLS.
-fn web_address(name: &str) -> Option<String> {
+/// The host of a did:web and where it keeps its document; one on this machine is asked without TLS.
+fn web_address(name: &str) -> Option<(String, String)> {
     let host = name.replace("%3A", ":").replace("%3a", ":");
     if host.contains('/') || host.is_empty() {
         return None;
     }
     let bare = host.split(':').next().unwrap_or_default();
     let scheme = if bare == "localhost" { "http" } else { "https" };
-    Some(format!("{scheme}://{host}/.well-known/did.json"))
+    let address = format!("{scheme}://{host}/.well-known/did.json");
+    Some((host, address))
 }

@@ -88,7 +88,10 @@ impl Intake {
                         cursor = Some(0);
                         *self.rewind.lock() = Some(0);
                     }
-                    warn!(source = self.source, error, message, "the host ended the stream");
+                    warn!(
+                        source = self.source,
+                        error, message, "the host ended the stream"
+                    );
                 }
             }
         }
@@ -107,7 +110,11 @@ impl Intake {
 
     fn word(&self, name: &str, message: &str) {
         if name == "OutdatedCursor" {
-            warn!(source = self.source, message, "the host no longer has what lies behind our cursor; gaps are repaired account by account");
+            warn!(
+                source = self.source,
+                message,
+                "the host no longer has what lies behind our cursor; gaps are repaired account by account"
+            );
         } else {
             info!(source = self.source, name, message, "a word from the host");
         }
@@ -117,17 +124,27 @@ impl Intake {
     fn caution(&mut self, cause: &str) {
         if !self.cautioned {
             self.cautioned = true;
-            warn!(source = self.source, cause, "a frame could not be used; further ones are counted, not logged");
+            warn!(
+                source = self.source,
+                cause, "a frame could not be used; further ones are counted, not logged"
+            );
         }
     }
 
     fn note(&self, now_us: Micros, frames: usize, committed: &Committed, event_us: Option<Micros>) {
         let units = committed.accounting;
-        self.status.pending.fetch_sub(frames as i64, Ordering::Relaxed);
         self.status
-            .committed(now_us, units.received.max(0).cast_unsigned(), self.cursor, event_us);
+            .pending
+            .fetch_sub(frames as i64, Ordering::Relaxed);
+        self.status.committed(
+            now_us,
+            units.received.max(0).cast_unsigned(),
+            self.cursor,
+            event_us,
+        );
         gauge!(names::LAG).set(self.status.lag_seconds());
-        gauge!(names::QUEUE, "queue" => "intake").set(self.status.pending.load(Ordering::Relaxed) as f64);
+        gauge!(names::QUEUE, "queue" => "intake")
+            .set(self.status.pending.load(Ordering::Relaxed) as f64);
         counter!(names::FILTERED).increment(units.filtered.max(0).cast_unsigned());
         for (outcome, count) in [
             ("applied", units.applied),
@@ -192,7 +209,12 @@ pub fn run(
 
 /// Steps until the batch is durable. A store that cannot answer pauses the
 /// intake and costs no attempt; a damaged one ends it.
-fn commit_until_done(intake: &mut Intake, batch: &[Arrival], clock: &Clock, broken: &watch::Sender<u64>) -> bool {
+fn commit_until_done(
+    intake: &mut Intake,
+    batch: &[Arrival],
+    clock: &Clock,
+    broken: &watch::Sender<u64>,
+) -> bool {
     let mut pause = PAUSE;
     loop {
         let begun = Instant::now();
@@ -205,12 +227,19 @@ fn commit_until_done(intake: &mut Intake, batch: &[Arrival], clock: &Clock, brok
                 return true;
             }
             Err(StoreError::Passing(cause)) => {
-                error!(cause, pause_ms = pause.as_millis() as u64, "the store cannot be written; intake waits");
+                error!(
+                    cause,
+                    pause_ms = pause.as_millis() as u64,
+                    "the store cannot be written; intake waits"
+                );
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(PAUSE_MAX);
             }
             Err(StoreError::Broken(cause)) => {
-                error!(cause, "the store is damaged; intake stops here so that nothing is lost");
+                error!(
+                    cause,
+                    "the store is damaged; intake stops here so that nothing is lost"
+                );
                 return false;
             }
         }

@@ -40,3 +40,9 @@ pub mod resync;
 
 /// The API over HTTP.
 pub mod serve;
+
+/// The wiring.
+pub mod river;
+
+/// The command line.
+pub mod cli;

@@ -33,7 +33,10 @@ pub const PAGES: &str = "feedmill_feed_pages_total";
 
 /// Name and meaning of each, for the documentation test.
 pub const ALL: &[(&str, &str)] = &[
-    (LAG, "seconds between now and the time of the last processed event"),
+    (
+        LAG,
+        "seconds between now and the time of the last processed event",
+    ),
     (PROCESSED, "operations processed, by collection"),
     (FILTERED, "operations that were not of interest"),
     (REFUSED, "records refused, by stage and collection"),

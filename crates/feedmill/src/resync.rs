@@ -65,12 +65,18 @@ enum Failed {
 
 impl Resync {
     /// Repairs marked accounts until `stop` is set; `broken` hints that there are some.
-    pub async fn run(self, at_once_max: usize, mut broken: watch::Receiver<u64>, mut stop: watch::Receiver<bool>) {
+    pub async fn run(
+        self,
+        at_once_max: usize,
+        mut broken: watch::Receiver<u64>,
+        mut stop: watch::Receiver<bool>,
+    ) {
         let mut waiting: HashMap<String, (Instant, Duration)> = HashMap::new();
         let mut running: HashMap<tokio::task::Id, String> = HashMap::new();
         let mut tasks: JoinSet<Result<usize, Failed>> = JoinSet::new();
         while !*stop.borrow() {
-            self.begin(at_once_max, &waiting, &mut running, &mut tasks).await;
+            self.begin(at_once_max, &waiting, &mut running, &mut tasks)
+                .await;
             tokio::select! {
                 Some(done) = tasks.join_next_with_id(), if !tasks.is_empty() => {
                     self.status.resyncing.store(tasks.len() as i64, Ordering::Relaxed);
@@ -100,7 +106,9 @@ impl Resync {
         let marked = tokio::task::spawn_blocking(move || store.broken_accounts(1000)).await;
         for did in marked.ok().and_then(Result::ok).unwrap_or_default() {
             let busy = running.values().any(|other| *other == did);
-            let resting = waiting.get(&did).is_some_and(|(until, _)| *until > Instant::now());
+            let resting = waiting
+                .get(&did)
+                .is_some_and(|(until, _)| *until > Instant::now());
             if tasks.len() >= at_once_max || busy || resting {
                 continue;
             }
@@ -108,10 +116,17 @@ impl Resync {
             let handle = tasks.spawn(async move { resync.repair(&account).await });
             running.insert(handle.id(), did);
         }
-        self.status.resyncing.store(tasks.len() as i64, Ordering::Relaxed);
+        self.status
+            .resyncing
+            .store(tasks.len() as i64, Ordering::Relaxed);
     }
 
-    fn settle(&self, did: String, result: Result<usize, Failed>, waiting: &mut HashMap<String, (Instant, Duration)>) {
+    fn settle(
+        &self,
+        did: String,
+        result: Result<usize, Failed>,
+        waiting: &mut HashMap<String, (Instant, Duration)>,
+    ) {
         match result {
             Ok(records) => {
                 waiting.remove(&did);
@@ -121,9 +136,16 @@ impl Resync {
             }
             Err(error) => {
                 self.resolver.forget(&did);
-                let pause = waiting.get(&did).map_or(PAUSE, |(_, pause)| (*pause * 2).min(PAUSE_MAX));
+                let pause = waiting
+                    .get(&did)
+                    .map_or(PAUSE, |(_, pause)| (*pause * 2).min(PAUSE_MAX));
                 counter!(names::RESYNCS, "result" => "failed").increment(1);
-                warn!(did, error = chain(&error), pause_s = pause.as_secs(), "resync failed; it will be tried again");
+                warn!(
+                    did,
+                    error = chain(&error),
+                    pause_s = pause.as_secs(),
+                    "resync failed; it will be tried again"
+                );
                 waiting.insert(did, (Instant::now() + pause, pause));
             }
         }
@@ -132,7 +154,13 @@ impl Resync {
     async fn repair(&self, did: &str) -> Result<usize, Failed> {
         let host = self.resolver.host(did).await?;
         let address = format!("{host}/xrpc/com.atproto.sync.getRepo?did={did}");
-        let mut response = self.resolver.client().get(address).send().await?.error_for_status()?;
+        let mut response = self
+            .resolver
+            .client()
+            .get(address)
+            .send()
+            .await?
+            .error_for_status()?;
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await? {
             if bytes.len() + chunk.len() > REPO_BYTES_MAX {
@@ -162,7 +190,12 @@ impl Resync {
                 ops: repository.ops.clone(),
                 held: frames.len(),
             })];
-            items.extend(frames.iter().filter_map(|frame| self.decoder.reopen(frame)).map(Item::Commit));
+            items.extend(
+                frames
+                    .iter()
+                    .filter_map(|frame| self.decoder.reopen(frame))
+                    .map(Item::Commit),
+            );
             crash::point("resync.before-commit");
             let batch = Batch {
                 source: self.source.clone(),

@@ -33,7 +33,13 @@ pub struct Status {
 
 impl Status {
     /// Notes that `units` were made durable at `now`.
-    pub fn committed(&self, now_us: Micros, units: u64, cursor: Option<i64>, event_us: Option<Micros>) {
+    pub fn committed(
+        &self,
+        now_us: Micros,
+        units: u64,
+        cursor: Option<i64>,
+        event_us: Option<Micros>,
+    ) {
         if let Some(cursor) = cursor {
             self.cursor.store(cursor, Ordering::Relaxed);
         }
@@ -43,7 +49,11 @@ impl Status {
         self.seen_us.store(now_us, Ordering::Relaxed);
         let mut recent = self.recent.lock();
         recent.push_back((now_us, units));
-        while recent.len() > 10_000 || recent.front().is_some_and(|(at, _)| *at < now_us - RATE_SECONDS * 1_000_000) {
+        while recent.len() > 10_000
+            || recent
+                .front()
+                .is_some_and(|(at, _)| *at < now_us - RATE_SECONDS * 1_000_000)
+        {
             recent.pop_front();
         }
     }
@@ -51,7 +61,9 @@ impl Status {
     /// Units per second over the last seconds.
     pub fn rate(&self, now_us: Micros) -> f64 {
         let recent = self.recent.lock();
-        let fresh = recent.iter().filter(|(at, _)| *at >= now_us - RATE_SECONDS * 1_000_000);
+        let fresh = recent
+            .iter()
+            .filter(|(at, _)| *at >= now_us - RATE_SECONDS * 1_000_000);
         let units: u64 = fresh.map(|(_, units)| units).sum();
         units as f64 / RATE_SECONDS as f64
     }
@@ -60,6 +72,10 @@ impl Status {
     pub fn lag_seconds(&self) -> f64 {
         let event = self.event_us.load(Ordering::Relaxed);
         let seen = self.seen_us.load(Ordering::Relaxed);
-        if event == 0 { 0.0 } else { (seen - event).max(0) as f64 / 1e6 }
+        if event == 0 {
+            0.0
+        } else {
+            (seen - event).max(0) as f64 / 1e6
+        }
     }
 }

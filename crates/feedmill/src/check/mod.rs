@@ -43,7 +43,9 @@ pub enum CheckError {
         source: LexiconError,
     },
     /// A collection is to be checked, and nothing says how.
-    #[error("collections.{short}: no lexicon for {nsid} in the folders of `lexicons`; add it, or set validate = false")]
+    #[error(
+        "collections.{short}: no lexicon for {nsid} in the folders of `lexicons`; add it, or set validate = false"
+    )]
     Missing { short: String, nsid: String },
 }
 
@@ -167,7 +169,13 @@ impl Checker {
         })
     }
 
-    fn value(&self, claim: Claim<'_>, cid: Option<Cid>, value: &Value<'_>, body: Vec<u8>) -> Verdict {
+    fn value(
+        &self,
+        claim: Claim<'_>,
+        cid: Option<Cid>,
+        value: &Value<'_>,
+        body: Vec<u8>,
+    ) -> Verdict {
         let Some(rule) = self.rules.get(claim.collection) else {
             return Verdict::Delete; // not asked for: the caller filters first
         };
@@ -196,7 +204,10 @@ impl Checker {
         }
         found.sort_unstable();
         found.dedup();
-        let time = rule.time_path.as_ref().and_then(|path| value.at(path)?.text());
+        let time = rule
+            .time_path
+            .as_ref()
+            .and_then(|path| value.at(path)?.text());
         Verdict::Put(Put {
             cid,
             time_us: time.and_then(datetime::parse_us),
@@ -246,7 +257,10 @@ fn parse(path: &Path, text: &str) -> Result<record::lexicon::Document, CheckErro
     })
 }
 
-fn read_folder(dir: &Path, documents: &mut Vec<record::lexicon::Document>) -> Result<(), CheckError> {
+fn read_folder(
+    dir: &Path,
+    documents: &mut Vec<record::lexicon::Document>,
+) -> Result<(), CheckError> {
     let unreadable = |path: &Path| {
         let path = path.to_owned();
         move |source| CheckError::Unreadable { path, source }
@@ -260,7 +274,10 @@ fn read_folder(dir: &Path, documents: &mut Vec<record::lexicon::Document>) -> Re
     for path in entries {
         if path.is_dir() {
             read_folder(&path, documents)?;
-        } else if path.extension().is_some_and(|extension| extension == "json") {
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
             let text = std::fs::read_to_string(&path).map_err(unreadable(&path))?;
             documents.push(parse(&path, &text)?);
         }

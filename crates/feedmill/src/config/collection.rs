@@ -87,10 +87,16 @@ impl Collection {
             ));
         }
         if record::ids::Nsid::parse(&self.collection).is_err() {
-            return at("collection", format!("{:?} is not an NSID", self.collection));
+            return at(
+                "collection",
+                format!("{:?} is not an NSID", self.collection),
+            );
         }
         if self.time == TimeField::Seen(true) {
-            return at("time", "takes a field name, or false for the moment of first sight".into());
+            return at(
+                "time",
+                "takes a field name, or false for the moment of first sight".into(),
+            );
         }
         for (field, queryable) in &self.queryable {
             if let Some(kind) = &queryable.kind

@@ -167,14 +167,20 @@ impl Feed {
             for follow in follows {
                 if !collections.contains_key(&follow.collection) {
                     let short = follow.collection;
-                    return at(key, format!("{short:?} is not a collection's short name ({})", known()));
+                    return at(
+                        key,
+                        format!("{short:?} is not a collection's short name ({})", known()),
+                    );
                 }
             }
         }
         for target in self.targets() {
             let short = &target.collection;
             if !collections.contains_key(short) {
-                return at("targets", format!("{short:?} is not a collection's short name ({})", known()));
+                return at(
+                    "targets",
+                    format!("{short:?} is not a collection's short name ({})", known()),
+                );
             }
             if target.keys.is_empty() {
                 return at("targets", format!("{short:?} is published under no key"));

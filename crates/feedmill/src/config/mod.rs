@@ -118,7 +118,10 @@ impl Config {
         if record::ids::Nsid::parse(&format!("{}.getFeed", self.namespace)).is_err() {
             return Some((
                 "namespace".into(),
-                format!("{:?} is not an NSID prefix such as \"com.example\"", self.namespace),
+                format!(
+                    "{:?} is not an NSID prefix such as \"com.example\"",
+                    self.namespace
+                ),
             ));
         }
         self.collections
@@ -225,10 +228,19 @@ mod tests {
             .collect();
         let spelled = Config::parse(&spelled).unwrap();
         assert_eq!(format!("{:?}", plain.store), format!("{:?}", spelled.store));
-        assert_eq!(format!("{:?}", plain.intake), format!("{:?}", spelled.intake));
-        assert_eq!(format!("{:?}", plain.timelines), format!("{:?}", spelled.timelines));
+        assert_eq!(
+            format!("{:?}", plain.intake),
+            format!("{:?}", spelled.intake)
+        );
+        assert_eq!(
+            format!("{:?}", plain.timelines),
+            format!("{:?}", spelled.timelines)
+        );
         assert_eq!(format!("{:?}", plain.serve), format!("{:?}", spelled.serve));
         assert_eq!(format!("{:?}", plain.feeds), format!("{:?}", spelled.feeds));
-        assert_eq!(format!("{:?}", plain.collections), format!("{:?}", spelled.collections));
+        assert_eq!(
+            format!("{:?}", plain.collections),
+            format!("{:?}", spelled.collections)
+        );
     }
 }

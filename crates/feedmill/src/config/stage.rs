@@ -40,7 +40,10 @@ impl Source {
     /// The name under which the cursor is kept.
     pub fn name(&self) -> String {
         let urls = self.firehose.as_ref().or(self.jetstream.as_ref());
-        match (&self.name, urls.and_then(|urls| urls.all().first().map(|url| (*url).to_owned()))) {
+        match (
+            &self.name,
+            urls.and_then(|urls| urls.all().first().map(|url| (*url).to_owned())),
+        ) {
             (Some(name), _) => name.clone(),
             (None, Some(url)) => url,
             (None, None) => "source".into(),
@@ -153,6 +156,8 @@ pub struct Intake {
     pub silence_s_max: u64,
     /// The plc directory, for keys and hosts of accounts.
     pub plc_url: String,
+    /// Where did:web documents are asked instead of at the host itself; for networks in a box.
+    pub did_web_url: Option<String>,
     /// Repositories fetched at once when repairing a gap.
     pub resync_max: usize,
 }
@@ -170,6 +175,7 @@ impl Default for Intake {
             reconnect_ms_max: 30_000,
             silence_s_max: 120,
             plc_url: "https://plc.directory".into(),
+            did_web_url: None,
             resync_max: 8,
         }
     }
@@ -271,7 +277,10 @@ impl Serve {
         if self.bind.parse::<std::net::SocketAddr>().is_err() {
             return Some((
                 "serve.bind".into(),
-                format!("{:?} is not an address and port such as \"127.0.0.1:8080\"", self.bind),
+                format!(
+                    "{:?} is not an address and port such as \"127.0.0.1:8080\"",
+                    self.bind
+                ),
             ));
         }
         if self.requests_max == 0 {

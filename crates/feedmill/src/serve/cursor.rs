@@ -35,9 +35,17 @@ pub fn read(scope: &str, text: &str) -> Result<Position, XrpcError> {
         .decode(text)
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-        .ok_or_else(|| bad("the cursor is not one of ours; leave it out to begin at the newest record".to_owned()))?;
+        .ok_or_else(|| {
+            bad(
+                "the cursor is not one of ours; leave it out to begin at the newest record"
+                    .to_owned(),
+            )
+        })?;
     if wire.k != scope {
-        return Err(bad(format!("the cursor belongs to {:?}, not to {scope:?}", wire.k)));
+        return Err(bad(format!(
+            "the cursor belongs to {:?}, not to {scope:?}",
+            wire.k
+        )));
     }
     Ok(Position {
         time_us: wire.t,
@@ -55,7 +63,10 @@ mod tests {
             time_us: -5,
             uri: "at://did:web:a.test/x.y.z/1".into(),
         };
-        assert_eq!(read("feed:a", &write("feed:a", &position)).unwrap(), position);
+        assert_eq!(
+            read("feed:a", &write("feed:a", &position)).unwrap(),
+            position
+        );
     }
 
     #[test]

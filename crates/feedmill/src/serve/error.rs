@@ -40,22 +40,38 @@ impl XrpcError {
 
     /// There is no such method.
     pub fn no_method(nsid: &str) -> Self {
-        Self::new(StatusCode::NOT_IMPLEMENTED, "MethodNotImplemented", format!("method {nsid:?} is not served here"))
+        Self::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "MethodNotImplemented",
+            format!("method {nsid:?} is not served here"),
+        )
     }
 
     /// We are busy or our store is; come back.
     pub fn busy(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "NotEnoughResources", message)
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "NotEnoughResources",
+            message,
+        )
     }
 
     /// It took too long.
     pub fn slow() -> Self {
-        Self::new(StatusCode::GATEWAY_TIMEOUT, "UpstreamTimeout", "the request took too long")
+        Self::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "UpstreamTimeout",
+            "the request took too long",
+        )
     }
 
     /// Our fault; the cause stays with us.
     pub fn internal() -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", "internal server error")
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "InternalServerError",
+            "internal server error",
+        )
     }
 }
 
@@ -72,6 +88,11 @@ impl From<StoreError> for XrpcError {
 impl IntoResponse for XrpcError {
     fn into_response(self) -> Response {
         let body = serde_json::json!({"error": self.name, "message": self.message}).to_string();
-        (self.status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+        (
+            self.status,
+            [(header::CONTENT_TYPE, "application/json")],
+            body,
+        )
+            .into_response()
     }
 }

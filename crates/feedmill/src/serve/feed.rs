@@ -23,18 +23,32 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
     params.only(&["feed", "actor", "collection", "limit", "cursor"])?;
     let wanted = wanted(server, params)?;
     let page = page(server, &wanted)?;
-    let next = page.next.as_ref().map(|position| cursor::write(&wanted.scope, position));
+    let next = page
+        .next
+        .as_ref()
+        .map(|position| cursor::write(&wanted.scope, position));
     Ok(Answer::json(body::records(&page.rows, next.as_deref())))
 }
 
 fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcError> {
     let name = params.need("feed")?;
     let feed = server.plan.feed(name).ok_or_else(|| {
-        let known: Vec<&str> = server.plan.feeds.iter().map(|feed| feed.name.as_str()).collect();
-        XrpcError::declared("UnknownFeed", format!("no feed {name:?}; there are: {}", known.join(", ")))
+        let known: Vec<&str> = server
+            .plan
+            .feeds
+            .iter()
+            .map(|feed| feed.name.as_str())
+            .collect();
+        XrpcError::declared(
+            "UnknownFeed",
+            format!("no feed {name:?}; there are: {}", known.join(", ")),
+        )
     })?;
     let targets = targets(feed, params.get("collection"))?;
-    let scope = match (feed.mixed && params.get("collection").is_none(), targets.first()) {
+    let scope = match (
+        feed.mixed && params.get("collection").is_none(),
+        targets.first(),
+    ) {
         (false, Some(target)) => format!("feed:{name}:{}", target.short),
         _ => format!("feed:{name}"),
     };
@@ -42,20 +56,34 @@ fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcErr
         feed,
         targets,
         reader: server.actor(params.need("actor")?)?,
-        before: params.get("cursor").map(|text| cursor::read(&scope, text)).transpose()?,
+        before: params
+            .get("cursor")
+            .map(|text| cursor::read(&scope, text))
+            .transpose()?,
         limit: params.limit()?,
         scope,
     })
 }
 
-fn targets<'a>(feed: &'a FeedPlan, collection: Option<&str>) -> Result<Vec<&'a FeedTarget>, XrpcError> {
+fn targets<'a>(
+    feed: &'a FeedPlan,
+    collection: Option<&str>,
+) -> Result<Vec<&'a FeedTarget>, XrpcError> {
     match collection {
         None if feed.mixed => Ok(feed.targets.iter().collect()),
         None => Ok(feed.targets.first().into_iter().collect()),
-        Some(name) => match feed.targets.iter().find(|target| target.short == name || target.nsid == name) {
+        Some(name) => match feed
+            .targets
+            .iter()
+            .find(|target| target.short == name || target.nsid == name)
+        {
             Some(target) => Ok(vec![target]),
             None => {
-                let known: Vec<&str> = feed.targets.iter().map(|target| target.short.as_str()).collect();
+                let known: Vec<&str> = feed
+                    .targets
+                    .iter()
+                    .map(|target| target.short.as_str())
+                    .collect();
                 Err(XrpcError::invalid(format!(
                     "{name:?} is not a target of this feed; it has: {}",
                     known.join(", ")
@@ -71,7 +99,12 @@ fn page(server: &Server, wanted: &Wanted<'_>) -> Result<Page, XrpcError> {
         lanes: wanted
             .targets
             .iter()
-            .map(|target| (target.lane, wanted.feed.end.then_some(target.max_items as usize)))
+            .map(|target| {
+                (
+                    target.lane,
+                    wanted.feed.end.then_some(target.max_items as usize),
+                )
+            })
             .collect(),
         follows: wanted.feed.follows.clone(),
         hides: wanted.feed.hides.clone(),

@@ -61,7 +61,9 @@ pub(super) fn status(server: &Server) -> Result<Answer, XrpcError> {
 pub(super) fn readers(server: &Server) -> Result<Answer, XrpcError> {
     let mut feeds = Vec::new();
     for feed in &server.plan.feeds {
-        let Some(source) = feed.follows.first() else { continue };
+        let Some(source) = feed.follows.first() else {
+            continue;
+        };
         let readers: Vec<String> = server
             .store
             .followers(*source, 0, 100)?
@@ -70,5 +72,7 @@ pub(super) fn readers(server: &Server) -> Result<Answer, XrpcError> {
             .collect();
         feeds.push(json!({"feed": feed.name, "readers": readers}));
     }
-    Ok(Answer::json(json!({"namespace": server.namespace, "feeds": feeds}).to_string()))
+    Ok(Answer::json(
+        json!({"namespace": server.namespace, "feeds": feeds}).to_string(),
+    ))
 }

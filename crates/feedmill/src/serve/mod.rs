@@ -76,7 +76,13 @@ impl Answer {
 
 impl Server {
     /// The server of a configuration.
-    pub fn new(config: &Config, plan: Arc<Plan>, store: SharedStore, status: Arc<Status>, clock: Clock) -> Self {
+    pub fn new(
+        config: &Config,
+        plan: Arc<Plan>,
+        store: SharedStore,
+        status: Arc<Status>,
+        clock: Clock,
+    ) -> Self {
         let ns = &config.namespace;
         let mut methods = vec![(format!("{ns}.getFeed"), Call::Feed)];
         for (short, collection) in &config.collections {
@@ -107,15 +113,25 @@ impl Server {
         if record::ids::Did::parse(actor).is_ok() {
             return Ok(actor.to_owned());
         }
-        let unresolved = || XrpcError::invalid(format!("could not resolve actor {actor:?}: neither a DID nor a handle known here"));
+        let unresolved = || {
+            XrpcError::invalid(format!(
+                "could not resolve actor {actor:?}: neither a DID nor a handle known here"
+            ))
+        };
         if record::ids::Handle::parse(actor).is_err() {
             return Err(unresolved());
         }
-        self.store.did_of(&actor.to_ascii_lowercase())?.ok_or_else(unresolved)
+        self.store
+            .did_of(&actor.to_ascii_lowercase())?
+            .ok_or_else(unresolved)
     }
 
     fn call(&self, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
-        let call = self.methods.iter().find(|(name, _)| name == nsid).map(|(_, call)| call);
+        let call = self
+            .methods
+            .iter()
+            .find(|(name, _)| name == nsid)
+            .map(|(_, call)| call);
         match call {
             Some(Call::Feed) => feed::get(self, params),
             Some(Call::List(collection)) => records::list(self, collection, params),
@@ -143,7 +159,11 @@ pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
 }
 
 /// Serves until `stop` is set, then finishes open requests.
-pub async fn run(listener: tokio::net::TcpListener, router: Router, mut stop: watch::Receiver<bool>) -> std::io::Result<()> {
+pub async fn run(
+    listener: tokio::net::TcpListener,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+) -> std::io::Result<()> {
     axum::serve(listener, router)
         .with_graceful_shutdown(async move {
             // An error means that the sender is gone: stop as well.
@@ -165,7 +185,8 @@ async fn limits(State(server): State<Arc<Server>>, request: Request, next: Next)
         Ok(response) => response,
         Err(_) => XrpcError::slow().into_response(),
     };
-    histogram!(names::REQUEST_SECONDS, "method" => label.clone()).record(begun.elapsed().as_secs_f64());
+    histogram!(names::REQUEST_SECONDS, "method" => label.clone())
+        .record(begun.elapsed().as_secs_f64());
     counter!(names::REQUESTS, "method" => label, "status" => response.status().as_u16().to_string()).increment(1);
     response
 }
@@ -176,13 +197,19 @@ where
     F: FnOnce(&Server) -> Result<Answer, XrpcError> + Send + 'static,
 {
     match tokio::task::spawn_blocking(move || make(&server)).await {
-        Ok(Ok(answer)) => ([(header::CONTENT_TYPE, "application/json")], answer.body).into_response(),
+        Ok(Ok(answer)) => {
+            ([(header::CONTENT_TYPE, "application/json")], answer.body).into_response()
+        }
         Ok(Err(error)) => error.into_response(),
         Err(_) => XrpcError::internal().into_response(),
     }
 }
 
-async fn xrpc(State(server): State<Arc<Server>>, Path(nsid): Path<String>, request: Request) -> Response {
+async fn xrpc(
+    State(server): State<Arc<Server>>,
+    Path(nsid): Path<String>,
+    request: Request,
+) -> Response {
     if record::ids::Nsid::parse(&nsid).is_err() {
         return XrpcError::invalid("invalid xrpc path").into_response();
     }

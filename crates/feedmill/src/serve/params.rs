@@ -27,7 +27,9 @@ impl Params {
         let mut params = BTreeMap::new();
         for (name, value) in pairs {
             if params.insert(name.clone(), value).is_some() {
-                return Err(XrpcError::invalid(format!("parameter {name:?} is given twice")));
+                return Err(XrpcError::invalid(format!(
+                    "parameter {name:?} is given twice"
+                )));
             }
         }
         Ok(Self(params))
@@ -42,7 +44,9 @@ impl Params {
     pub fn need(&self, name: &str) -> Result<&str, XrpcError> {
         match self.get(name) {
             Some(value) if !value.is_empty() => Ok(value),
-            _ => Err(XrpcError::invalid(format!("Params must have the property {name:?}"))),
+            _ => Err(XrpcError::invalid(format!(
+                "Params must have the property {name:?}"
+            ))),
         }
     }
 
@@ -54,7 +58,11 @@ impl Params {
                 .parse()
                 .ok()
                 .filter(|limit| (1..=LIMIT_MAX).contains(limit))
-                .ok_or_else(|| XrpcError::invalid(format!("limit must be an integer from 1 to {LIMIT_MAX}, not {text:?}"))),
+                .ok_or_else(|| {
+                    XrpcError::invalid(format!(
+                        "limit must be an integer from 1 to {LIMIT_MAX}, not {text:?}"
+                    ))
+                }),
         }
     }
 

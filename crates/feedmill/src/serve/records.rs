@@ -21,11 +21,17 @@ pub(super) fn list(server: &Server, nsid: &str, params: &Params) -> Result<Answe
     let query = ListQuery {
         lane,
         did,
-        before: params.get("cursor").map(|text| cursor::read(&scope, text)).transpose()?,
+        before: params
+            .get("cursor")
+            .map(|text| cursor::read(&scope, text))
+            .transpose()?,
         limit: params.limit()?,
     };
     let page = server.store.list(&query)?;
-    let next = page.next.as_ref().map(|position| cursor::write(&scope, position));
+    let next = page
+        .next
+        .as_ref()
+        .map(|position| cursor::write(&scope, position));
     Ok(Answer::json(body::records(&page.rows, next.as_deref())))
 }
 
@@ -38,7 +44,9 @@ pub(super) fn get(server: &Server, nsid: &str, params: &Params) -> Result<Answer
     let (authority, path) = rest.split_once('/').ok_or_else(wrong)?;
     let (collection, rkey) = path.split_once('/').ok_or_else(wrong)?;
     if collection != nsid || rkey.is_empty() || rkey.contains('/') {
-        return Err(XrpcError::invalid(format!("uri must name a record of {nsid}")));
+        return Err(XrpcError::invalid(format!(
+            "uri must name a record of {nsid}"
+        )));
     }
     let did = server.actor(authority)?;
     let row = server

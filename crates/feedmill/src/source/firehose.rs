@@ -57,7 +57,9 @@ impl Firehose {
         );
         let mut turn = 0usize;
         while !*stop.borrow() {
-            let Some(url) = self.urls.get(turn % self.urls.len().max(1)) else { return };
+            let Some(url) = self.urls.get(turn % self.urls.len().max(1)) else {
+                return;
+            };
             let ended = tokio::select! {
                 ended = self.connection(url, &mut pauses) => ended,
                 _ = stop.changed() => break,
@@ -67,7 +69,13 @@ impl Firehose {
                 return;
             }
             let pause = pauses.next(chance());
-            warn!(source = self.name, url, error = crate::check::chain(&ended), pause_ms = pause.as_millis() as u64, "stream ended");
+            warn!(
+                source = self.name,
+                url,
+                error = crate::check::chain(&ended),
+                pause_ms = pause.as_millis() as u64,
+                "stream ended"
+            );
             turn += 1;
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -85,13 +93,18 @@ impl Firehose {
             Ok(cursor) => cursor.unwrap_or(0),
             Err(error) => return error.into(),
         };
-        let address = format!("{}/xrpc/com.atproto.sync.subscribeRepos?cursor={cursor}", url.trim_end_matches('/'));
+        let address = format!(
+            "{}/xrpc/com.atproto.sync.subscribeRepos?cursor={cursor}",
+            url.trim_end_matches('/')
+        );
         let settings = WebSocketConfig::default()
             .max_message_size(Some(self.intake.frame_bytes_max + 1024))
             .max_frame_size(Some(self.intake.frame_bytes_max + 1024));
-        let connected = tokio_tungstenite::connect_async_with_config(address, Some(settings), true).await;
+        let connected =
+            tokio_tungstenite::connect_async_with_config(address, Some(settings), true).await;
         let result = if connected.is_ok() { "ok" } else { "refused" };
-        counter!(names::CONNECTIONS, "source" => self.name.clone(), "result" => result).increment(1);
+        counter!(names::CONNECTIONS, "source" => self.name.clone(), "result" => result)
+            .increment(1);
         let mut socket = match connected {
             Ok((socket, _)) => socket,
             Err(error) => return Ended::Refused(Box::new(error)),
@@ -132,14 +145,18 @@ impl Firehose {
     }
 }
 
-type Socket = tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
+type Socket =
+    tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
 
 async fn probe(socket: &mut Socket) -> bool {
     let ping = async {
         socket.send(Message::Ping(Default::default())).await.ok()?;
         socket.next().await?.ok()
     };
-    matches!(tokio::time::timeout(Duration::from_secs(10), ping).await, Ok(Some(_)))
+    matches!(
+        tokio::time::timeout(Duration::from_secs(10), ping).await,
+        Ok(Some(_))
+    )
 }
 
 /// Randomness for jitter.

@@ -21,7 +21,11 @@ pub struct Pauses {
 impl Pauses {
     /// Pauses from `first`, doubling up to `max`.
     pub fn new(first: Duration, max: Duration) -> Self {
-        Self { first, max, failures: 0 }
+        Self {
+            first,
+            max,
+            failures: 0,
+        }
     }
 
     /// A connection delivered something: begin anew.
@@ -52,7 +56,9 @@ mod tests {
         let middle: Vec<u128> = (0..11).map(|_| pauses.next(0.5).as_millis()).collect();
         assert_eq!(
             middle,
-            [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000, 60000]
+            [
+                500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000, 60000
+            ]
         );
         pauses.reset();
         assert_eq!(pauses.next(0.5).as_millis(), 500);

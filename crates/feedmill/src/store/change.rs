@@ -24,7 +24,11 @@ pub enum Change {
     /// A follow record is gone.
     Unfollow { source: i64, reader: i64, key: i64 },
     /// An account's records became visible or hidden.
-    Account { key: i64, did: String, visible: bool },
+    Account {
+        key: i64,
+        did: String,
+        visible: bool,
+    },
 }
 
 /// A target record's place in a lane.

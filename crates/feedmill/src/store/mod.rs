@@ -6,20 +6,20 @@
 //!
 //! Everything else in the process is derived from here and can be lost.
 
+/// What happened to each unit of work.
+pub mod account;
 /// What goes in: one transaction of work.
 pub mod batch;
 /// What comes out on the other side: changes in order.
 pub mod change;
-/// What happened to each unit of work.
-pub mod account;
-/// What to derive from records: lanes and follow sources.
-pub mod plan;
 /// Pages: positions, rows, cursors.
 pub mod page;
+/// What to derive from records: lanes and follow sources.
+pub mod plan;
 /// The embedded implementation.
 pub mod sqlite;
 
-pub use account::{Accounting, AccountStatus};
+pub use account::{AccountStatus, Accounting};
 pub use batch::{Batch, Commit, Item, Op, Put, Verdict};
 pub use change::{Change, Drawn};
 pub use page::{FeedQuery, ListQuery, Page, Position, Row};
@@ -95,7 +95,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// The DID of an account known by this handle.
     fn did_of(&self, handle: &str) -> Result<Option<String>, StoreError>;
 
-    /// Accounts that wait for a resync, at most `limit`.
+    /// Accounts that wait for a resync, at most `limit`. A hidden one waits until it is back:
+    /// its host does not give its repository out.
     fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError>;
 
     /// Frames held for an account since its chain broke, in order.
@@ -105,10 +106,16 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn counts(&self) -> Result<Counts, StoreError>;
 
     /// Dead letters, newest first.
-    fn dead(&self, before: Option<i64>, limit: usize) -> Result<Vec<batch::DeadLetter>, StoreError>;
+    fn dead(&self, before: Option<i64>, limit: usize)
+    -> Result<Vec<batch::DeadLetter>, StoreError>;
 
     /// Readers (accounts with at least one follow of this source), at most `limit`, by number.
-    fn followers(&self, source: SourceId, after: i64, limit: usize) -> Result<Vec<(i64, String)>, StoreError>;
+    fn followers(
+        &self,
+        source: SourceId,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<(i64, String)>, StoreError>;
 }
 
 /// A store shared by all stages.

@@ -108,7 +108,9 @@ impl Plan {
             let mut resolve = |follows: Vec<crate::config::feed::Follow>| {
                 follows
                     .into_iter()
-                    .filter_map(|follow| Some(plan.source(config.nsid(&follow.collection)?, &follow.subject)))
+                    .filter_map(|follow| {
+                        Some(plan.source(config.nsid(&follow.collection)?, &follow.subject))
+                    })
                     .collect()
             };
             let (follows, hides) = (resolve(feed.follows()), resolve(feed.hides()));
@@ -185,7 +187,11 @@ impl Plan {
                 let lane = self.lanes.get(id.0)?;
                 let mut keys: Vec<String> = Vec::with_capacity(lane.keys.len());
                 for path in &lane.keys {
-                    let key = if path == "author" { Some(did) } else { text(path) };
+                    let key = if path == "author" {
+                        Some(did)
+                    } else {
+                        text(path)
+                    };
                     if let Some(key) = key
                         && !keys.iter().any(|known| known == key)
                     {

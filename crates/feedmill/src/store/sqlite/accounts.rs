@@ -50,8 +50,16 @@ impl Apply<'_> {
             Item::Commit(commit) => self.commit(commit)?,
             Item::Snapshot(snapshot) => self.snapshot(snapshot)?,
             Item::Sync { did, rev, data } => self.sync(did, *rev, *data)?,
-            Item::Account { did, status, time_us } => self.status(did, *status, *time_us)?,
-            Item::Identity { did, handle, time_us } => self.identity(did, handle.as_deref(), *time_us)?,
+            Item::Account {
+                did,
+                status,
+                time_us,
+            } => self.status(did, *status, *time_us)?,
+            Item::Identity {
+                did,
+                handle,
+                time_us,
+            } => self.identity(did, handle.as_deref(), *time_us)?,
             Item::Unopened(letter) => {
                 self.bury(letter)?;
                 self.tally.dead += 1;
@@ -73,7 +81,9 @@ impl Apply<'_> {
 
     fn known(&self, key: i64) -> Result<Option<Known>, Error> {
         self.tx
-            .prepare_cached("SELECT status, status_us, rev, data, snapshot, repair FROM account WHERE key = ?1")?
+            .prepare_cached(
+                "SELECT status, status_us, rev, data, snapshot, repair FROM account WHERE key = ?1",
+            )?
             .query_row([key], |row| {
                 let data: Option<Vec<u8>> = row.get(3)?;
                 Ok(Known {
@@ -119,18 +129,32 @@ impl Apply<'_> {
         };
         if let Some(chain) = commit.chain {
             let fresh = known.rev == 0;
-            if commit.rev > known.rev && !fresh && (known.repair == HOLDING || !follows(&known, chain)) {
+            if commit.rev > known.rev
+                && !fresh
+                && (known.repair == HOLDING || !follows(&known, chain))
+            {
                 return self.hold(key, &known, commit);
             }
             // History before the first commit we saw exists elsewhere: fetch it, but hold nothing.
-            let repair = if fresh && chain.since.is_some() { DUE } else { known.repair };
+            let repair = if fresh && chain.since.is_some() {
+                DUE
+            } else {
+                known.repair
+            };
             if repair != known.repair {
                 self.broken.push(commit.did.clone());
             }
             if commit.rev > known.rev {
                 self.tx
-                    .prepare_cached("UPDATE account SET rev = ?2, data = ?3, repair = ?4 WHERE key = ?1")?
-                    .execute(params![key, commit.rev.cast_signed(), bytes(chain.data), repair])?;
+                    .prepare_cached(
+                        "UPDATE account SET rev = ?2, data = ?3, repair = ?4 WHERE key = ?1",
+                    )?
+                    .execute(params![
+                        key,
+                        commit.rev.cast_signed(),
+                        bytes(chain.data),
+                        repair
+                    ])?;
             }
         } else if commit.rev > known.rev {
             self.tx
@@ -160,17 +184,25 @@ impl Apply<'_> {
     }
 
     fn hold(&mut self, key: i64, known: &Known, commit: &Commit) -> Result<(), Error> {
+        if known.repair != HOLDING {
+            self.mark(key, &commit.did, HOLDING)?;
+        }
+        if commit.ops.is_empty() {
+            self.count_filtered(commit); // nothing in it to keep; the snapshot brings its revision
+            return Ok(());
+        }
         let units = commit.ops.len() as i64 + commit.filtered as i64;
         let added = self
             .tx
             .prepare_cached("INSERT OR IGNORE INTO held (account, source, units, rev, frame) VALUES (?1, ?2, ?3, ?4, ?5)")?
             .execute(params![key, self.source, units, commit.rev.cast_signed(), commit.frame])?;
-        let counter = if added == 1 { &mut self.tally.held } else { &mut self.tally.repeated };
+        let counter = if added == 1 {
+            &mut self.tally.held
+        } else {
+            &mut self.tally.repeated
+        };
         *counter += units;
         self.tally.received += units;
-        if known.repair != HOLDING {
-            self.mark(key, &commit.did, HOLDING)?;
-        }
         Ok(())
     }
 
@@ -272,7 +304,9 @@ impl Apply<'_> {
             if lane.keys != ["author"] {
                 continue;
             }
-            let Some(id) = self.ids.lanes.get(index) else { continue };
+            let Some(id) = self.ids.lanes.get(index) else {
+                continue;
+            };
             let mut statement = self.tx.prepare_cached(
                 "SELECT r.rkey FROM published p JOIN record r ON r.id = p.record WHERE p.lane = ?1 AND p.key = ?2",
             )?;
@@ -297,7 +331,11 @@ impl Apply<'_> {
         };
         if time_us <= known.status_us {
             let same = time_us == known.status_us && status.code() == known.status;
-            *(if same { &mut self.tally.repeated } else { &mut self.tally.superseded }) += 1;
+            *(if same {
+                &mut self.tally.repeated
+            } else {
+                &mut self.tally.superseded
+            }) += 1;
             return Ok(());
         }
         self.tx
@@ -351,7 +389,9 @@ impl Apply<'_> {
                 .execute([id])?;
         }
         self.tx
-            .prepare_cached("UPDATE account SET snapshot = max(snapshot, rev), repair = 0 WHERE key = ?1")?
+            .prepare_cached(
+                "UPDATE account SET snapshot = max(snapshot, rev), repair = 0 WHERE key = ?1",
+            )?
             .execute([key])?;
         let units: Option<i64> = self
             .tx
@@ -375,7 +415,11 @@ impl Apply<'_> {
             .tx
             .prepare_cached("UPDATE account SET handle = coalesce(?2, handle), handle_us = ?3 WHERE key = ?1 AND handle_us < ?3")?
             .execute(params![key, handle, time_us])?;
-        *(if changed == 1 { &mut self.tally.applied } else { &mut self.tally.repeated }) += 1;
+        *(if changed == 1 {
+            &mut self.tally.applied
+        } else {
+            &mut self.tally.repeated
+        }) += 1;
         Ok(())
     }
 }

@@ -121,7 +121,13 @@ impl Apply<'_> {
         }
     }
 
-    fn find(&self, uri: &str, collection: i64, author: i64, rkey: &str) -> Result<Option<Stored>, Error> {
+    fn find(
+        &self,
+        uri: &str,
+        collection: i64,
+        author: i64,
+        rkey: &str,
+    ) -> Result<Option<Stored>, Error> {
         self.tx
             .prepare_cached(
                 "SELECT id, rev, state, time, seen, cid FROM record
@@ -140,7 +146,13 @@ impl Apply<'_> {
             .optional()
     }
 
-    fn put(&mut self, at: &Place<'_>, stamp: Stamp, stored: Option<Stored>, put: &Put) -> Result<(), Error> {
+    fn put(
+        &mut self,
+        at: &Place<'_>,
+        stamp: Stamp,
+        stored: Option<Stored>,
+        put: &Put,
+    ) -> Result<(), Error> {
         // First sight survives edits, not recreation.
         let seen = match &stored {
             Some(old) if old.state == LIVE => old.seen,
@@ -184,7 +196,14 @@ impl Apply<'_> {
         self.refer(id, &put.links)?;
         let lanes = if place_again {
             let subject = at.subject(id, time);
-            derive::add(self.tx, self.names, self.ids, subject, &put.derived, &mut self.changes)?
+            derive::add(
+                self.tx,
+                self.names,
+                self.ids,
+                subject,
+                &put.derived,
+                &mut self.changes,
+            )?
         } else {
             Vec::new()
         };
@@ -198,13 +217,26 @@ impl Apply<'_> {
     }
 
     /// Takes an edited record's derived rows away if the edit moves it; says whether it did.
-    fn unplace_if_moved(&mut self, at: &Place<'_>, old: &Stored, time: i64, put: &Put) -> Result<bool, Error> {
+    fn unplace_if_moved(
+        &mut self,
+        at: &Place<'_>,
+        old: &Stored,
+        time: i64,
+        put: &Put,
+    ) -> Result<bool, Error> {
         let was = self.derived(at, old.id)?;
         if was == put.derived && old.time == time {
             return Ok(false);
         }
         let subject = at.subject(old.id, old.time);
-        derive::remove(self.tx, self.names, self.ids, subject, &was, &mut self.changes)?;
+        derive::remove(
+            self.tx,
+            self.names,
+            self.ids,
+            subject,
+            &was,
+            &mut self.changes,
+        )?;
         // For those who draw, a moved record is a delete and an insert.
         self.changes.push(Change::Delete {
             record: old.id,
@@ -218,11 +250,22 @@ impl Apply<'_> {
             .tx
             .prepare_cached("SELECT body FROM record WHERE id = ?1")?
             .query_row([id], |row| row.get(0))?;
-        Ok(derive::of_body(self.plan, at.nsid, at.author.did, body.as_deref().unwrap_or("null")))
+        Ok(derive::of_body(
+            self.plan,
+            at.nsid,
+            at.author.did,
+            body.as_deref().unwrap_or("null"),
+        ))
     }
 
     /// Leaves a tombstone, whatever stood there.
-    fn clear(&mut self, at: &Place<'_>, stamp: Stamp, stored: Option<Stored>, state: i64) -> Result<(), Error> {
+    fn clear(
+        &mut self,
+        at: &Place<'_>,
+        stamp: Stamp,
+        stored: Option<Stored>,
+        state: i64,
+    ) -> Result<(), Error> {
         let Some(old) = stored else {
             self.tx
                 .prepare_cached(
@@ -230,7 +273,13 @@ impl Apply<'_> {
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)",
                 )?
                 .execute(params![
-                    hash(&at.uri), at.collection, at.author.key, at.rkey, stamp.rev.cast_signed(), state, self.now_us
+                    hash(&at.uri),
+                    at.collection,
+                    at.author.key,
+                    at.rkey,
+                    stamp.rev.cast_signed(),
+                    state,
+                    self.now_us
                 ])?;
             return Ok(());
         };
@@ -238,7 +287,9 @@ impl Apply<'_> {
             self.withdraw(at, old.id, old.time)?;
         }
         self.tx
-            .prepare_cached("UPDATE record SET rev = ?2, state = ?3, cid = NULL, body = NULL WHERE id = ?1")?
+            .prepare_cached(
+                "UPDATE record SET rev = ?2, state = ?3, cid = NULL, body = NULL WHERE id = ?1",
+            )?
             .execute(params![old.id, stamp.rev.cast_signed(), state])?;
         Ok(())
     }
@@ -246,7 +297,14 @@ impl Apply<'_> {
     /// Takes a live record out of every lane, follow list and reference table.
     pub(super) fn withdraw(&mut self, at: &Place<'_>, id: i64, time: i64) -> Result<(), Error> {
         let was = self.derived(at, id)?;
-        derive::remove(self.tx, self.names, self.ids, at.subject(id, time), &was, &mut self.changes)?;
+        derive::remove(
+            self.tx,
+            self.names,
+            self.ids,
+            at.subject(id, time),
+            &was,
+            &mut self.changes,
+        )?;
         self.tx
             .prepare_cached("DELETE FROM reference WHERE record = ?1")?
             .execute([id])?;
@@ -307,7 +365,12 @@ impl Place<'_> {
 }
 
 /// The outcome of an operation that changes nothing; `None` if it must be applied.
-fn settled(stored: Option<&Stored>, author: Author<'_>, stamp: Stamp, verdict: &Verdict) -> Option<Outcome> {
+fn settled(
+    stored: Option<&Stored>,
+    author: Author<'_>,
+    stamp: Stamp,
+    verdict: &Verdict,
+) -> Option<Outcome> {
     let Some(old) = stored else {
         let late = !stamp.snapshot && stamp.rev <= author.snapshot;
         return late.then_some(Outcome::Superseded);
@@ -315,7 +378,9 @@ fn settled(stored: Option<&Stored>, author: Author<'_>, stamp: Stamp, verdict: &
     if stamp.snapshot {
         let same = match verdict {
             Verdict::Put(put) => {
-                old.state == LIVE && put.cid.is_some() && put.cid.map(|cid| cid.as_bytes().to_vec()) == old.cid
+                old.state == LIVE
+                    && put.cid.is_some()
+                    && put.cid.map(|cid| cid.as_bytes().to_vec()) == old.cid
             }
             Verdict::Delete => old.state != LIVE,
             Verdict::Refused(_) => old.state == REFUSED,

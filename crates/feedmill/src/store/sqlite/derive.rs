@@ -35,7 +35,10 @@ pub(super) struct Ids {
 /// Derives a stored body again.
 pub(super) fn of_body(plan: &Plan, nsid: &str, did: &str, body: &str) -> Derived {
     // What was stored was parsed once; a body that no longer parses derived nothing.
-    record::json::from_json(body).map_or_else(|_| Derived::default(), |value| plan.derive(nsid, did, &value))
+    record::json::from_json(body).map_or_else(
+        |_| Derived::default(),
+        |value| plan.derive(nsid, did, &value),
+    )
 }
 
 /// Adds a record's rows; returns its places and pushes follow changes.
@@ -50,7 +53,9 @@ pub(super) fn add(
     let tail = subject.tail();
     let mut places = Vec::with_capacity(derived.lanes.len());
     for (lane, keys) in &derived.lanes {
-        let Some(&lane) = ids.lanes.get(lane.0) else { continue };
+        let Some(&lane) = ids.lanes.get(lane.0) else {
+            continue;
+        };
         let mut numbers = Vec::with_capacity(keys.len());
         for key in keys {
             numbers.push(names.key(tx, key)?);
@@ -69,10 +74,14 @@ pub(super) fn add(
         });
     }
     for (source, key) in &derived.follows {
-        let Some(&source) = ids.sources.get(source.0) else { continue };
+        let Some(&source) = ids.sources.get(source.0) else {
+            continue;
+        };
         let key = names.key(tx, key)?;
-        tx.prepare_cached("INSERT OR IGNORE INTO follow (source, reader, key, record) VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![source, subject.author, key, subject.record])?;
+        tx.prepare_cached(
+            "INSERT OR IGNORE INTO follow (source, reader, key, record) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![source, subject.author, key, subject.record])?;
         changes.push(Change::Follow {
             source,
             reader: subject.author,
@@ -93,20 +102,28 @@ pub(super) fn remove(
 ) -> Result<(), Error> {
     let tail = subject.tail();
     for (lane, keys) in &derived.lanes {
-        let Some(&lane) = ids.lanes.get(lane.0) else { continue };
+        let Some(&lane) = ids.lanes.get(lane.0) else {
+            continue;
+        };
         for key in keys {
             let key = names.key(tx, key)?;
-            tx.prepare_cached("DELETE FROM published WHERE lane = ?1 AND key = ?2 AND time = ?3 AND tail = ?4")?
-                .execute(params![lane, key, subject.time, tail])?;
+            tx.prepare_cached(
+                "DELETE FROM published WHERE lane = ?1 AND key = ?2 AND time = ?3 AND tail = ?4",
+            )?
+            .execute(params![lane, key, subject.time, tail])?;
         }
         tx.prepare_cached("DELETE FROM recent WHERE lane = ?1 AND time = ?2 AND tail = ?3")?
             .execute(params![lane, subject.time, tail])?;
     }
     for (source, key) in &derived.follows {
-        let Some(&source) = ids.sources.get(source.0) else { continue };
+        let Some(&source) = ids.sources.get(source.0) else {
+            continue;
+        };
         let key = names.key(tx, key)?;
-        tx.prepare_cached("DELETE FROM follow WHERE source = ?1 AND reader = ?2 AND key = ?3 AND record = ?4")?
-            .execute(params![source, subject.author, key, subject.record])?;
+        tx.prepare_cached(
+            "DELETE FROM follow WHERE source = ?1 AND reader = ?2 AND key = ?3 AND record = ?4",
+        )?
+        .execute(params![source, subject.author, key, subject.record])?;
         changes.push(Change::Unfollow {
             source,
             reader: subject.author,

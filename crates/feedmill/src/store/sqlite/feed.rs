@@ -64,8 +64,15 @@ struct Merge<'a> {
     looked: usize,
 }
 
-pub(super) fn feed(connection: &Connection, plan: &Plan, ids: &Ids, query: &FeedQuery) -> Result<Page, Error> {
-    let Some(reader) = find_key(connection, &query.reader)? else { return Ok(Page::default()) };
+pub(super) fn feed(
+    connection: &Connection,
+    plan: &Plan,
+    ids: &Ids,
+    query: &FeedQuery,
+) -> Result<Page, Error> {
+    let Some(reader) = find_key(connection, &query.reader)? else {
+        return Ok(Page::default());
+    };
     if is_hidden(connection, reader)? {
         return Ok(Page::default()); // its follows are hidden with the rest of it
     }
@@ -78,11 +85,20 @@ pub(super) fn feed(connection: &Connection, plan: &Plan, ids: &Ids, query: &Feed
     let lanes: Vec<(i64, &str)> = query
         .lanes
         .iter()
-        .filter_map(|(lane, _)| Some((*ids.lanes.get(lane.0)?, plan.lanes.get(lane.0)?.nsid.as_str())))
+        .filter_map(|(lane, _)| {
+            Some((
+                *ids.lanes.get(lane.0)?,
+                plan.lanes.get(lane.0)?.nsid.as_str(),
+            ))
+        })
         .collect();
     let caps: Vec<Option<usize>> = query.lanes.iter().map(|(_, cap)| *cap).collect();
     // With a cap the newest entries must be counted, so the merge begins at the top.
-    let from = if caps.iter().all(Option::is_none) { query.before.as_ref() } else { None };
+    let from = if caps.iter().all(Option::is_none) {
+        query.before.as_ref()
+    } else {
+        None
+    };
     let mut merge = Merge::new(connection, lanes, followed, hidden, from, query.scan_max)?;
     merge.page(query, caps)
 }
@@ -96,11 +112,19 @@ fn is_hidden(connection: &Connection, account: i64) -> Result<bool, Error> {
 }
 
 /// The keys that the reader's records of these sources name.
-fn keys_of(connection: &Connection, ids: &Ids, sources: &[SourceId], reader: i64) -> Result<HashSet<i64>, Error> {
+fn keys_of(
+    connection: &Connection,
+    ids: &Ids,
+    sources: &[SourceId],
+    reader: i64,
+) -> Result<HashSet<i64>, Error> {
     let mut keys = HashSet::new();
     for source in sources {
-        let Some(source) = ids.sources.get(source.0) else { continue };
-        let mut statement = connection.prepare_cached("SELECT DISTINCT key FROM follow WHERE source = ?1 AND reader = ?2")?;
+        let Some(source) = ids.sources.get(source.0) else {
+            continue;
+        };
+        let mut statement = connection
+            .prepare_cached("SELECT DISTINCT key FROM follow WHERE source = ?1 AND reader = ?2")?;
         for key in statement.query_map(params![source, reader], |row| row.get(0))? {
             keys.insert(key?);
         }
@@ -131,7 +155,10 @@ impl<'a> Merge<'a> {
             if followed.len() <= SEEK_KEYS_MAX {
                 streams.extend(followed.iter().map(|key| stream(Some(*key))));
             } else {
-                streams.push(Stream { chunk: CHUNK_MAX, ..stream(None) });
+                streams.push(Stream {
+                    chunk: CHUNK_MAX,
+                    ..stream(None)
+                });
             }
         }
         let mut merge = Self {
@@ -150,13 +177,22 @@ impl<'a> Merge<'a> {
     }
 
     fn page(&mut self, query: &FeedQuery, caps: Vec<Option<usize>>) -> Result<Page, Error> {
-        let mut left: Vec<usize> = caps.into_iter().map(|cap| cap.unwrap_or(usize::MAX)).collect();
+        let mut left: Vec<usize> = caps
+            .into_iter()
+            .map(|cap| cap.unwrap_or(usize::MAX))
+            .collect();
         let mut rows: Vec<Row> = Vec::with_capacity(query.limit.min(1024));
         let mut seen: Option<(i64, Position)> = None;
         while let Some(head) = self.heads.pop() {
-            let lane = self.streams.get(head.stream).map_or(0, |stream| stream.lane);
+            let lane = self
+                .streams
+                .get(head.stream)
+                .map_or(0, |stream| stream.lane);
             self.advance(head.stream, query.scan_max)?;
-            if seen.as_ref().is_some_and(|(record, _)| *record == head.record) {
+            if seen
+                .as_ref()
+                .is_some_and(|(record, _)| *record == head.record)
+            {
                 continue; // the same record under another key
             }
             self.looked += 1;
@@ -178,7 +214,10 @@ impl<'a> Merge<'a> {
                 }
             }
             if self.looked >= query.scan_max {
-                return Ok(Page { rows, next: Some(here) });
+                return Ok(Page {
+                    rows,
+                    next: Some(here),
+                });
             }
         }
         Ok(Page { rows, next: None })
@@ -188,7 +227,9 @@ impl<'a> Merge<'a> {
     fn visible(&self, record: i64) -> Result<Option<Row>, Error> {
         let found = self
             .connection
-            .prepare_cached(&format!("SELECT {ROW}, r.author FROM {ROW_FROM} WHERE r.id = ?1 AND {VISIBLE}"))?
+            .prepare_cached(&format!(
+                "SELECT {ROW}, r.author FROM {ROW_FROM} WHERE r.id = ?1 AND {VISIBLE}"
+            ))?
             .query_row([record], |row| Ok((to_row(row)?, row.get::<_, i64>(7)?)))
             .optional()?;
         Ok(found
@@ -198,8 +239,12 @@ impl<'a> Merge<'a> {
 
     /// Puts the stream's next candidate among the heads.
     fn advance(&mut self, index: usize, scan_max: usize) -> Result<(), Error> {
-        let Some(stream) = self.streams.get_mut(index) else { return Ok(()) };
-        let Some(&(lane, nsid)) = self.lanes.get(stream.lane) else { return Ok(()) };
+        let Some(stream) = self.streams.get_mut(index) else {
+            return Ok(());
+        };
+        let Some(&(lane, nsid)) = self.lanes.get(stream.lane) else {
+            return Ok(());
+        };
         while stream.buffer.is_empty() && !stream.ended {
             self.looked += stream.fetch(self.connection, lane, &self.followed)?;
             if self.looked >= scan_max {
@@ -227,7 +272,12 @@ impl<'a> Merge<'a> {
 
 impl Stream {
     /// Reads the next rows; returns how many were looked at in vain.
-    fn fetch(&mut self, connection: &Connection, lane: i64, followed: &HashSet<i64>) -> Result<usize, Error> {
+    fn fetch(
+        &mut self,
+        connection: &Connection,
+        lane: i64,
+        followed: &HashSet<i64>,
+    ) -> Result<usize, Error> {
         let mut read = 0;
         let mut in_vain = 0;
         let limit = self.chunk as i64;
@@ -241,7 +291,8 @@ impl Stream {
             while let Some(row) = rows.next()? {
                 read += 1;
                 self.after = (row.get(0)?, row.get(1)?);
-                self.buffer.push_back((self.after.0, self.after.1.clone(), row.get(2)?));
+                self.buffer
+                    .push_back((self.after.0, self.after.1.clone(), row.get(2)?));
             }
         } else {
             let mut statement = connection.prepare_cached(
@@ -253,7 +304,8 @@ impl Stream {
                 read += 1;
                 self.after = (row.get(0)?, row.get(1)?);
                 if unpack(row.get_ref(3)?.as_blob()?).any(|key| followed.contains(&key)) {
-                    self.buffer.push_back((self.after.0, self.after.1.clone(), row.get(2)?));
+                    self.buffer
+                        .push_back((self.after.0, self.after.1.clone(), row.get(2)?));
                 } else {
                     in_vain += 1;
                 }
@@ -275,9 +327,19 @@ fn uri(nsid: &str, tail: &str) -> String {
 /// The (time, tail) below which a lane is read, for a position that may name
 /// a record of another collection: the tail is then one that sorts alike.
 fn start(from: Option<&Position>, nsid: &str) -> (i64, String) {
-    let Some(position) = from else { return (i64::MAX, String::new()) };
-    let mut parts = position.uri.strip_prefix("at://").unwrap_or_default().splitn(3, '/');
-    let (did, other, _) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next());
+    let Some(position) = from else {
+        return (i64::MAX, String::new());
+    };
+    let mut parts = position
+        .uri
+        .strip_prefix("at://")
+        .unwrap_or_default()
+        .splitn(3, '/');
+    let (did, other, _) = (
+        parts.next().unwrap_or_default(),
+        parts.next().unwrap_or_default(),
+        parts.next(),
+    );
     let tail = match other.cmp(nsid) {
         std::cmp::Ordering::Equal => tail(&position.uri),
         // All of this author's records sort before the position's collection: they are all below it.

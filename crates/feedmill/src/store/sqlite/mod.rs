@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Condvar, Mutex};
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension, params};
 
-use super::account::{Accounting, AccountState};
+use super::account::{AccountState, Accounting};
 use super::batch::{Batch, DeadLetter};
 use super::change::Drawn;
 use super::page::{FeedQuery, ListQuery, Page, Position, Row};
@@ -58,7 +58,12 @@ impl SqliteStore {
             .map(|_| place.connect(settings.cache_mib))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
-            writer: Writer::start(connection, Arc::clone(&plan), ids.clone(), settings.outbox_max)?,
+            writer: Writer::start(
+                connection,
+                Arc::clone(&plan),
+                ids.clone(),
+                settings.outbox_max,
+            )?,
             plan,
             ids,
             readers: Pool {
@@ -171,7 +176,7 @@ impl Store for SqliteStore {
     fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError> {
         self.read(|connection| {
             connection
-                .prepare_cached("SELECT k.text FROM account a JOIN key k ON k.id = a.key WHERE a.repair > 0 ORDER BY a.repair DESC LIMIT ?1")?
+                .prepare_cached("SELECT k.text FROM account a JOIN key k ON k.id = a.key WHERE a.repair > 0 AND a.status % 2 = 0 ORDER BY a.repair DESC LIMIT ?1")?
                 .query_map([limit as i64], |row| row.get(0))?
                 .collect()
         })
@@ -179,7 +184,9 @@ impl Store for SqliteStore {
 
     fn held(&self, did: &str) -> Result<Vec<Vec<u8>>, StoreError> {
         self.read(|connection| {
-            let Some(key) = names::find_key(connection, did)? else { return Ok(Vec::new()) };
+            let Some(key) = names::find_key(connection, did)? else {
+                return Ok(Vec::new());
+            };
             connection
                 .prepare_cached("SELECT frame FROM held WHERE account = ?1 ORDER BY rev")?
                 .query_map([key], |row| row.get(0))?
@@ -203,15 +210,24 @@ impl Store for SqliteStore {
         })
     }
 
-    fn followers(&self, source: SourceId, after: i64, limit: usize) -> Result<Vec<(i64, String)>, StoreError> {
+    fn followers(
+        &self,
+        source: SourceId,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<(i64, String)>, StoreError> {
         self.read(|connection| {
-            let Some(source) = self.ids.sources.get(source.0) else { return Ok(Vec::new()) };
+            let Some(source) = self.ids.sources.get(source.0) else {
+                return Ok(Vec::new());
+            };
             connection
                 .prepare_cached(
                     "SELECT DISTINCT f.reader, k.text FROM follow f JOIN key k ON k.id = f.reader
                      WHERE f.source = ?1 AND f.reader > ?2 ORDER BY f.reader LIMIT ?3",
                 )?
-                .query_map(params![source, after, limit as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .query_map(params![source, after, limit as i64], |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })?
                 .collect()
         })
     }

@@ -17,7 +17,8 @@ pub(super) fn hash(text: &str) -> i64 {
 
 /// The id of a key that is known.
 pub(super) fn find_key(connection: &Connection, text: &str) -> Result<Option<i64>, Error> {
-    let mut statement = connection.prepare_cached("SELECT id FROM key WHERE hash = ?1 AND text = ?2")?;
+    let mut statement =
+        connection.prepare_cached("SELECT id FROM key WHERE hash = ?1 AND text = ?2")?;
     statement
         .query_row(params![hash(text), text], |row| row.get(0))
         .optional()
@@ -38,7 +39,9 @@ pub(super) struct Names {
 
 impl std::fmt::Debug for Names {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Names").field("keys", &self.keys.len()).finish_non_exhaustive()
+        f.debug_struct("Names")
+            .field("keys", &self.keys.len())
+            .finish_non_exhaustive()
     }
 }
 

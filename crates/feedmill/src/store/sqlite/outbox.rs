@@ -22,7 +22,8 @@ pub(super) fn append(tx: &Connection, head: i64, changes: &[Change]) -> Result<i
         return Ok(head);
     }
     let last = head + changes.len() as i64;
-    let text = serde_json::to_vec(changes).map_err(|error| Error::ToSqlConversionFailure(error.into()))?;
+    let text =
+        serde_json::to_vec(changes).map_err(|error| Error::ToSqlConversionFailure(error.into()))?;
     tx.prepare_cached("INSERT INTO outbox (first, last, changes) VALUES (?1, ?2, ?3)")?
         .execute(params![head + 1, last, text])?;
     Ok(last)
@@ -56,7 +57,9 @@ pub(super) fn draw(connection: &Connection, position: i64, limit: usize) -> Resu
     let start: i64 = connection
         .prepare_cached("SELECT coalesce(max(first), 0) FROM outbox WHERE first <= ?1")?
         .query_row([position + 1], |row| row.get(0))?;
-    let mut statement = connection.prepare_cached("SELECT first, last, changes FROM outbox WHERE first >= ?1 ORDER BY first")?;
+    let mut statement = connection.prepare_cached(
+        "SELECT first, last, changes FROM outbox WHERE first >= ?1 ORDER BY first",
+    )?;
     let mut rows = statement.query([start])?;
     while let Some(row) = rows.next()? {
         let (first, last): (i64, i64) = (row.get(0)?, row.get(1)?);

@@ -7,12 +7,13 @@ use super::derive::Ids;
 use super::names::{find_collection, find_key, hash};
 use crate::store::account::AccountState;
 use crate::store::page::{ListQuery, Page, Position, Row};
-use crate::store::{Accounting, AccountStatus, Counts};
+use crate::store::{AccountStatus, Accounting, Counts};
 
 /// The columns a [`Row`] is made of; `r`, `k`, `c` are record, key and collection.
 pub(super) const ROW: &str = "r.id, k.text, c.nsid, r.rkey, r.cid, r.time, r.body";
 /// Their tables, with the author's account.
-pub(super) const ROW_FROM: &str = "record r JOIN key k ON k.id = r.author JOIN collection c ON c.id = r.collection
+pub(super) const ROW_FROM: &str =
+    "record r JOIN key k ON k.id = r.author JOIN collection c ON c.id = r.collection
      LEFT JOIN account a ON a.key = r.author";
 /// Live, and its author visible (visible statuses are even).
 pub(super) const VISIBLE: &str = "r.state = 0 AND coalesce(a.status, 0) % 2 = 0";
@@ -40,7 +41,9 @@ fn split(uri: &str) -> Option<(&str, &str, &str)> {
 }
 
 pub(super) fn record(connection: &Connection, uri: &str) -> Result<Option<Row>, Error> {
-    let Some((did, nsid, rkey)) = split(uri) else { return Ok(None) };
+    let Some((did, nsid, rkey)) = split(uri) else {
+        return Ok(None);
+    };
     connection
         .prepare_cached(&format!(
             "SELECT {ROW} FROM {ROW_FROM} WHERE r.hash = ?1 AND r.rkey = ?2 AND k.text = ?3 AND c.nsid = ?4 AND {VISIBLE}"
@@ -50,7 +53,9 @@ pub(super) fn record(connection: &Connection, uri: &str) -> Result<Option<Row>, 
 }
 
 pub(super) fn rows(connection: &Connection, ids: &[i64]) -> Result<Vec<Row>, Error> {
-    let mut statement = connection.prepare_cached(&format!("SELECT {ROW} FROM {ROW_FROM} WHERE r.id = ?1 AND {VISIBLE}"))?;
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {ROW} FROM {ROW_FROM} WHERE r.id = ?1 AND {VISIBLE}"
+    ))?;
     let mut found = Vec::with_capacity(ids.len());
     for id in ids {
         found.extend(statement.query_row([id], to_row).optional()?);
@@ -59,8 +64,13 @@ pub(super) fn rows(connection: &Connection, ids: &[i64]) -> Result<Vec<Row>, Err
 }
 
 pub(super) fn position(connection: &Connection, uri: &str) -> Result<Option<Position>, Error> {
-    let Some((did, nsid, rkey)) = split(uri) else { return Ok(None) };
-    let (Some(author), Some(collection)) = (find_key(connection, did)?, find_collection(connection, nsid)?) else {
+    let Some((did, nsid, rkey)) = split(uri) else {
+        return Ok(None);
+    };
+    let (Some(author), Some(collection)) = (
+        find_key(connection, did)?,
+        find_collection(connection, nsid)?,
+    ) else {
         return Ok(None);
     };
     let time = connection
@@ -79,7 +89,9 @@ pub(super) fn tail(uri: &str) -> String {
 }
 
 pub(super) fn list(connection: &Connection, ids: &Ids, query: &ListQuery) -> Result<Page, Error> {
-    let Some(&lane) = ids.lanes.get(query.lane.0) else { return Ok(Page::default()) };
+    let Some(&lane) = ids.lanes.get(query.lane.0) else {
+        return Ok(Page::default());
+    };
     let (time, tail) = match &query.before {
         Some(position) => (position.time_us, tail(&position.uri)),
         None => (i64::MAX, String::new()),
@@ -107,11 +119,18 @@ pub(super) fn list(connection: &Connection, ids: &Ids, query: &ListQuery) -> Res
     };
     let more = rows.len() > query.limit;
     rows.truncate(query.limit);
-    let next = if more { rows.last().map(Row::position) } else { None };
+    let next = if more {
+        rows.last().map(Row::position)
+    } else {
+        None
+    };
     Ok(Page { rows, next })
 }
 
-pub(super) fn accounting(connection: &Connection, source: Option<&str>) -> Result<Accounting, Error> {
+pub(super) fn accounting(
+    connection: &Connection,
+    source: Option<&str>,
+) -> Result<Accounting, Error> {
     connection
         .prepare_cached(
             "SELECT sum(applied), sum(repeated), sum(superseded), sum(filtered), sum(pending), sum(parked), sum(held),
@@ -134,7 +153,9 @@ pub(super) fn accounting(connection: &Connection, source: Option<&str>) -> Resul
 }
 
 pub(super) fn account(connection: &Connection, did: &str) -> Result<Option<AccountState>, Error> {
-    let Some(key) = find_key(connection, did)? else { return Ok(None) };
+    let Some(key) = find_key(connection, did)? else {
+        return Ok(None);
+    };
     connection
         .prepare_cached("SELECT status, rev, data, repair FROM account WHERE key = ?1")?
         .query_row([key], |row| {
@@ -150,7 +171,11 @@ pub(super) fn account(connection: &Connection, did: &str) -> Result<Option<Accou
 }
 
 pub(super) fn counts(connection: &Connection) -> Result<Counts, Error> {
-    let count = |table: &str| connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0));
+    let count = |table: &str| {
+        connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {
+            row.get(0)
+        })
+    };
     Ok(Counts {
         records: connection
             .prepare_cached("SELECT nsid, live FROM collection ORDER BY nsid")?

@@ -15,7 +15,11 @@ use crate::store::plan::{Derived, Plan};
 pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Error> {
     let tx = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let lane_specs: Vec<&str> = plan.lanes.iter().map(|lane| lane.spec.as_str()).collect();
-    let source_specs: Vec<&str> = plan.sources.iter().map(|source| source.spec.as_str()).collect();
+    let source_specs: Vec<&str> = plan
+        .sources
+        .iter()
+        .map(|source| source.spec.as_str())
+        .collect();
     drop_unwanted(&tx, "lane", &["published", "recent"], "lane", &lane_specs)?;
     drop_unwanted(&tx, "follow_source", &["follow"], "source", &source_specs)?;
     let (lanes, new_lanes) = numbers(&tx, "lane", &lane_specs)?;
@@ -26,14 +30,23 @@ pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Err
     Ok(ids)
 }
 
-fn drop_unwanted(tx: &Transaction<'_>, table: &str, rows: &[&str], column: &str, wanted: &[&str]) -> Result<(), Error> {
+fn drop_unwanted(
+    tx: &Transaction<'_>,
+    table: &str,
+    rows: &[&str],
+    column: &str,
+    wanted: &[&str],
+) -> Result<(), Error> {
     let known: Vec<(i64, String)> = tx
         .prepare(&format!("SELECT id, spec FROM {table}"))?
         .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<Result<_, _>>()?;
     for (id, spec) in known {
         if !wanted.contains(&spec.as_str()) {
-            info!(spec, "dropping derived rows that the configuration no longer asks for");
+            info!(
+                spec,
+                "dropping derived rows that the configuration no longer asks for"
+            );
             for derived in rows {
                 tx.execute(&format!("DELETE FROM {derived} WHERE {column} = ?1"), [id])?;
             }
@@ -44,20 +57,37 @@ fn drop_unwanted(tx: &Transaction<'_>, table: &str, rows: &[&str], column: &str,
 }
 
 /// The number of each spec, and which of them (by index) are new.
-fn numbers(tx: &Transaction<'_>, table: &str, specs: &[&str]) -> Result<(Vec<i64>, Vec<usize>), Error> {
+fn numbers(
+    tx: &Transaction<'_>,
+    table: &str,
+    specs: &[&str],
+) -> Result<(Vec<i64>, Vec<usize>), Error> {
     let mut ids = Vec::new();
     let mut new = Vec::new();
     for (index, spec) in specs.iter().enumerate() {
-        let added = tx.execute(&format!("INSERT OR IGNORE INTO {table} (spec) VALUES (?1)"), [spec])?;
+        let added = tx.execute(
+            &format!("INSERT OR IGNORE INTO {table} (spec) VALUES (?1)"),
+            [spec],
+        )?;
         if added == 1 {
             new.push(index);
         }
-        ids.push(tx.query_row(&format!("SELECT id FROM {table} WHERE spec = ?1"), [spec], |row| row.get(0))?);
+        ids.push(tx.query_row(
+            &format!("SELECT id FROM {table} WHERE spec = ?1"),
+            [spec],
+            |row| row.get(0),
+        )?);
     }
     Ok((ids, new))
 }
 
-fn fill(tx: &Transaction<'_>, plan: &Plan, ids: &Ids, new_lanes: &[usize], new_sources: &[usize]) -> Result<(), Error> {
+fn fill(
+    tx: &Transaction<'_>,
+    plan: &Plan,
+    ids: &Ids,
+    new_lanes: &[usize],
+    new_sources: &[usize],
+) -> Result<(), Error> {
     let wanted = |derived: Derived| Derived {
         lanes: derived
             .lanes
@@ -73,13 +103,19 @@ fn fill(tx: &Transaction<'_>, plan: &Plan, ids: &Ids, new_lanes: &[usize], new_s
     let mut nsids: Vec<&str> = new_lanes
         .iter()
         .filter_map(|lane| Some(plan.lanes.get(*lane)?.nsid.as_str()))
-        .chain(new_sources.iter().filter_map(|source| Some(plan.sources.get(*source)?.nsid.as_str())))
+        .chain(
+            new_sources
+                .iter()
+                .filter_map(|source| Some(plan.sources.get(*source)?.nsid.as_str())),
+        )
         .collect();
     nsids.sort_unstable();
     nsids.dedup();
     let mut names = Names::new();
     for nsid in nsids {
-        let Some(collection) = names::find_collection(tx, nsid)? else { continue };
+        let Some(collection) = names::find_collection(tx, nsid)? else {
+            continue;
+        };
         let mut statement = tx.prepare(
             "SELECT r.id, r.author, k.text, r.rkey, r.time, r.body FROM record r JOIN key k ON k.id = r.author
              WHERE r.collection = ?1 AND r.state = 0",
@@ -87,7 +123,8 @@ fn fill(tx: &Transaction<'_>, plan: &Plan, ids: &Ids, new_lanes: &[usize], new_s
         let mut rows = statement.query(params![collection])?;
         let mut filled = 0u64;
         while let Some(row) = rows.next()? {
-            let (did, rkey, body): (String, String, String) = (row.get(2)?, row.get(3)?, row.get(5)?);
+            let (did, rkey, body): (String, String, String) =
+                (row.get(2)?, row.get(3)?, row.get(5)?);
             let subject = Subject {
                 record: row.get(0)?,
                 author: row.get(1)?,

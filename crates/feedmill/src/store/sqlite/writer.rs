@@ -41,7 +41,12 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the thread on a connection of its own.
-    pub(super) fn start(connection: Connection, plan: Arc<Plan>, ids: Ids, outbox_max: u64) -> Result<Self, StoreError> {
+    pub(super) fn start(
+        connection: Connection,
+        plan: Arc<Plan>,
+        ids: Ids,
+        outbox_max: u64,
+    ) -> Result<Self, StoreError> {
         let (jobs, queue) = sync_channel(WAITING_MAX);
         let mut desk = Desk {
             connection,
@@ -157,7 +162,8 @@ impl Desk {
                 live: Default::default(),
             };
             apply_all(&mut apply, &batch.items)?;
-            let (changes, tally, broken, live) = (apply.changes, apply.tally, apply.broken, apply.live);
+            let (changes, tally, broken, live) =
+                (apply.changes, apply.tally, apply.broken, apply.live);
             head = outbox::append(&tx, head, &changes).map_err(sql)?;
             for (collection, delta) in live {
                 tx.prepare_cached("UPDATE collection SET live = live + ?2 WHERE id = ?1")
@@ -184,16 +190,25 @@ fn apply_all(apply: &mut Apply<'_>, items: &[Item]) -> Result<(), StoreError> {
     for item in items {
         apply.item(item).map_err(|refusal| match refusal {
             Refusal::Sql(error) => sql(error),
-            Refusal::Stale => StoreError::Passing("frames were held meanwhile; prepare the snapshot again".into()),
+            Refusal::Stale => {
+                StoreError::Passing("frames were held meanwhile; prepare the snapshot again".into())
+            }
         })?;
     }
     if !apply.tally.adds_up() {
-        return Err(broken(format!("the accounting of a batch does not add up: {:?}", apply.tally)));
+        return Err(broken(format!(
+            "the accounting of a batch does not add up: {:?}",
+            apply.tally
+        )));
     }
     Ok(())
 }
 
-fn account_for(tx: &Connection, batch: &Batch, tally: &crate::store::Accounting) -> Result<(), rusqlite::Error> {
+fn account_for(
+    tx: &Connection,
+    batch: &Batch,
+    tally: &crate::store::Accounting,
+) -> Result<(), rusqlite::Error> {
     tx.prepare_cached(
         "INSERT INTO source (name, cursor, updated_us, applied, repeated, superseded, filtered, pending, parked, held, dead, received)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)

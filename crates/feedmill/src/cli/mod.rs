@@ -1,0 +1,105 @@
+//! The command line: one verb, one file.
+
+mod config;
+mod demo;
+mod run;
+mod simulate;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Streams of records in, feeds out.
+#[derive(Debug, Parser)]
+#[command(name = "feedmill", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Show a living feed on a simulated network; nothing to install or configure
+    Demo(demo::Demo),
+    /// Read the sources and serve the feeds
+    Run(run::Run),
+    /// Read the sources into the store, serving nothing
+    Ingest(run::Run),
+    /// Serve the feeds from the store, reading nothing
+    Serve(run::Run),
+    /// Write a commented configuration file
+    Init {
+        /// Where to write it
+        #[arg(default_value = "feedmill.toml")]
+        file: PathBuf,
+    },
+    /// Check a configuration file and say what is wrong with it
+    CheckConfig {
+        /// The file to check
+        file: PathBuf,
+    },
+    /// Simulated networks
+    #[command(subcommand)]
+    Sim(simulate::Sim),
+}
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.verb {
+        Verb::Demo(demo) => return demo.run(),
+        Verb::Run(run) => run.run(crate::river::Role::All),
+        Verb::Ingest(run) => run.run(crate::river::Role::Ingest),
+        Verb::Serve(run) => run.run(crate::river::Role::Serve),
+        Verb::Init { file } => config::init(&file),
+        Verb::CheckConfig { file } => config::check(&file),
+        Verb::Sim(sim) => sim.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&*error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Errors that end the program.
+pub(crate) type Ending = Box<dyn std::error::Error + Send + Sync>;
+
+pub(crate) fn complain(error: &dyn std::error::Error) {
+    #[allow(clippy::print_stderr)]
+    {
+        eprintln!("feedmill: {}", crate::check::chain(error));
+    }
+}
+
+/// Speaks to the person at the terminal.
+#[allow(clippy::print_stdout)]
+pub(crate) fn say(line: &str) {
+    println!("{line}");
+}
+
+/// Logs to standard error; `RUST_LOG` chooses what.
+pub(crate) fn log(default: &str) {
+    let filter =
+        tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| default.into());
+    let plain = std::env::var("FEEDMILL_LOG_JSON").is_err();
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    // A second call, as in tests, keeps the first.
+    drop(if plain {
+        builder.try_init()
+    } else {
+        builder.json().try_init()
+    });
+}
+
+/// The threads of the rim.
+pub(crate) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+}

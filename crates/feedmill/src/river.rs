@@ -1,0 +1,231 @@
+//! The wiring: which stage hands what to which.
+//!
+//! ```text
+//! source ─▶ intake (decode, check) ─▶ store ═▶ serve ─▶ reader
+//!                     ▲                 │
+//!                     └──── resync ◀────┘
+//! ```
+//!
+//! One place starts everything and stops it in order: sources first, then the
+//! intake drains what it was given, then the server finishes open requests.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle as ThreadHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tracing::info;
+
+use crate::check::{CheckError, Checker};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::decode::Decoder;
+use crate::identity::{IdentityError, Resolver};
+use crate::intake::{self, Gathering, Intake};
+use crate::resync::Resync;
+use crate::serve::{self, Server};
+use crate::source::firehose::Firehose;
+use crate::status::Status;
+use crate::store::sqlite::SqliteStore;
+use crate::store::{Plan, SharedStore, StoreError};
+
+/// Which parts of the river run in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Sources to store.
+    Ingest,
+    /// Store to readers.
+    Serve,
+    /// Both.
+    All,
+}
+
+/// Why the river does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("store")]
+    Store(#[from] StoreError),
+    #[error("checks")]
+    Check(#[from] CheckError),
+    #[error("identity")]
+    Identity(#[from] IdentityError),
+    #[error("cannot listen on {address}; is another process there? set serve.bind")]
+    Listen {
+        address: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// What a start needs beside the configuration.
+#[derive(Debug)]
+pub struct Start<'a> {
+    pub role: Role,
+    pub clock: Clock,
+    /// Lexicons that need no file.
+    pub lexicons: &'a [&'a str],
+}
+
+/// A running river.
+#[derive(Debug)]
+pub struct River {
+    pub store: SharedStore,
+    pub plan: Arc<Plan>,
+    pub status: Arc<Status>,
+    /// Where the server listens.
+    pub address: Option<SocketAddr>,
+    stop_sources: watch::Sender<bool>,
+    stop_server: watch::Sender<bool>,
+    sources: Vec<JoinHandle<()>>,
+    intakes: Vec<ThreadHandle<()>>,
+    server: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+impl River {
+    /// Starts all stages of a role.
+    pub async fn start(config: &Config, start: Start<'_>) -> Result<Self, StartError> {
+        crate::metrics::recorder();
+        let store = SqliteStore::open(&config.store, Plan::new(config))?;
+        let plan = Arc::clone(store.plan());
+        let store: SharedStore = Arc::new(store);
+        let mut river = Self {
+            store,
+            plan,
+            status: Arc::new(Status::default()),
+            address: None,
+            stop_sources: watch::Sender::new(false),
+            stop_server: watch::Sender::new(false),
+            sources: Vec::new(),
+            intakes: Vec::new(),
+            server: None,
+        };
+        if start.role != Role::Serve {
+            river.ingest(config, &start)?;
+        }
+        if start.role != Role::Ingest {
+            river.serve(config, &start).await?;
+        }
+        Ok(river)
+    }
+
+    fn ingest(&mut self, config: &Config, start: &Start<'_>) -> Result<(), StartError> {
+        let checker = Arc::new(Checker::new(
+            config,
+            Arc::clone(&self.plan),
+            start.lexicons,
+        )?);
+        let decoder = Decoder::new(checker, &config.intake);
+        let resolver = Arc::new(Resolver::new(
+            &config.intake.plc_url,
+            config.intake.did_web_url.as_deref(),
+        )?);
+        let broken = watch::Sender::new(0u64);
+        for source in &config.sources {
+            let Some(urls) = &source.firehose else {
+                continue;
+            };
+            let name = source.name();
+            let (sender, frames) = mpsc::channel(config.intake.pending_max);
+            let rewind = Arc::new(Mutex::new(None));
+            let firehose = Firehose {
+                name: name.clone(),
+                urls: urls.all().into_iter().map(str::to_owned).collect(),
+                store: Arc::clone(&self.store),
+                intake: config.intake.clone(),
+                status: Arc::clone(&self.status),
+                frames: sender,
+                rewind: Arc::clone(&rewind),
+            };
+            self.sources
+                .push(tokio::spawn(firehose.run(self.stop_sources.subscribe())));
+            let stage = Intake::new(
+                name.clone(),
+                decoder.clone(),
+                Arc::clone(&self.store),
+                rewind,
+                Arc::clone(&self.status),
+            )?;
+            let gathering = Gathering {
+                batch_max: config.intake.batch_max,
+                flush: Duration::from_millis(config.intake.flush_ms),
+            };
+            let (clock, hint) = (start.clock.clone(), broken.clone());
+            let thread = std::thread::Builder::new()
+                .name("intake".into())
+                .spawn(move || intake::run(stage, frames, gathering, &clock, &hint))
+                .map_err(StartError::Thread)?;
+            self.intakes.push(thread);
+            let resync = Resync {
+                source: name,
+                store: Arc::clone(&self.store),
+                decoder: decoder.clone(),
+                resolver: Arc::clone(&resolver),
+                clock: start.clock.clone(),
+                status: Arc::clone(&self.status),
+            };
+            let task = resync.run(
+                config.intake.resync_max,
+                broken.subscribe(),
+                self.stop_sources.subscribe(),
+            );
+            self.sources.push(tokio::spawn(task));
+        }
+        Ok(())
+    }
+
+    async fn serve(&mut self, config: &Config, start: &Start<'_>) -> Result<(), StartError> {
+        let listen = |source| StartError::Listen {
+            address: config.serve.bind.clone(),
+            source,
+        };
+        let listener = tokio::net::TcpListener::bind(&config.serve.bind)
+            .await
+            .map_err(listen)?;
+        self.address = Some(listener.local_addr().map_err(listen)?);
+        let server = Server::new(
+            config,
+            Arc::clone(&self.plan),
+            Arc::clone(&self.store),
+            Arc::clone(&self.status),
+            start.clock.clone(),
+        );
+        let router = serve::router(Arc::new(server), config.serve.body_bytes_max);
+        self.server = Some(tokio::spawn(serve::run(
+            listener,
+            router,
+            self.stop_server.subscribe(),
+        )));
+        info!(address = ?self.address, "serving");
+        Ok(())
+    }
+
+    /// Stops in order and waits: sources, intake with what it was given, server.
+    pub async fn stop(mut self) {
+        self.stop_sources.send_replace(true);
+        for source in self.sources.drain(..) {
+            // A source that panicked has nothing left to stop.
+            drop(source.await);
+        }
+        for thread in self.intakes.drain(..) {
+            drop(tokio::task::spawn_blocking(move || thread.join()).await);
+        }
+        self.stop_server.send_replace(true);
+        if let Some(server) = self.server.take() {
+            drop(tokio::time::timeout(Duration::from_secs(30), server).await);
+        }
+    }
+
+    /// Whether everything received up to `seq` is durable and nothing waits for repair.
+    pub fn settled(&self, source: &str, seq: i64) -> Result<bool, StoreError> {
+        let reached = self
+            .store
+            .cursor(source)?
+            .is_some_and(|cursor| cursor >= seq);
+        Ok(reached && self.store.broken_accounts(1)?.is_empty())
+    }
+}
