@@ -11,6 +11,7 @@
 //! that a client which reconnects is not torn off at the same place for ever.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -73,7 +74,8 @@ pub const FAULTS: [Fault; 12] = [
 #[derive(Debug, Clone)]
 pub struct Faults {
     pub seed: u64,
-    rates: Vec<(Fault, f64)>,
+    /// A fault not named does not happen.
+    pub rates: Vec<(Fault, f64)>,
     /// How long a stall lasts.
     pub stall_ms: u64,
 }
@@ -171,11 +173,21 @@ pub enum Deed {
     Tear(Bytes),
 }
 
+/// What the messages of a connection are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tongue {
+    /// CBOR frames of `subscribeRepos`.
+    Frames,
+    /// JSON of Jetstream, before compression.
+    Json,
+}
+
 /// One connection's troublemaker.
 #[derive(Debug)]
 pub struct Meddler {
     faults: Faults,
     tally: Arc<Tally>,
+    tongue: Tongue,
     rng: Rng,
     /// Faults asked for by name, done before any lot is drawn.
     orders: VecDeque<Fault>,
@@ -185,11 +197,12 @@ pub struct Meddler {
 
 impl Meddler {
     /// The meddler of connection number `connection`.
-    pub fn new(faults: Faults, tally: Arc<Tally>, connection: u64) -> Self {
+    pub fn new(faults: Faults, tally: Arc<Tally>, tongue: Tongue, connection: u64) -> Self {
         let rng = Rng::new(mix(faults.seed) ^ mix(connection));
         Self {
             faults,
             tally,
+            tongue,
             rng,
             orders: VecDeque::new(),
             held: None,
@@ -203,15 +216,20 @@ impl Meddler {
 
     /// Whether `fault` is to be done now; counts it if so.
     pub fn strikes(&mut self, fault: Fault) -> bool {
-        let ordered = self.orders.front() == Some(&fault);
-        if ordered {
-            self.orders.pop_front();
-        }
-        let struck = ordered || self.rng.chance(self.faults.rate(fault));
+        let struck = self.draws(fault);
         if struck {
             self.tally.add(fault);
         }
         struck
+    }
+
+    /// Whether `fault` is to be done now.
+    fn draws(&mut self, fault: Fault) -> bool {
+        let ordered = self.orders.front() == Some(&fault);
+        if ordered {
+            self.orders.pop_front();
+        }
+        ordered || self.rng.chance(self.faults.rate(fault))
     }
 
     /// A number below `limit` for whoever carries out a fault.
@@ -219,7 +237,7 @@ impl Meddler {
         self.rng.below(limit)
     }
 
-    /// Passes `message`, which tells `event`, on to the socket.
+    /// Passes `message`, which tells `event` or a part of it, on to the socket.
     pub fn pass(&mut self, event: &SeqEvent, message: Bytes, deeds: &mut Vec<Deed>) {
         let commit = matches!(event.body, Body::Commit { .. });
         if commit && self.loses(event.seq) {
@@ -242,7 +260,12 @@ impl Meddler {
         }
         let message = match &event.body {
             Body::Commit { blocks, .. } if !blocks.is_empty() && self.strikes(Fault::Corrupt) => {
-                self.corrupt(&message, blocks.start, blocks.end)
+                match self.tongue {
+                    Tongue::Frames => self.corrupt(&message, blocks.clone()),
+                    // A changed letter in JSON is another record, and no
+                    // client could tell; a missing half it can.
+                    Tongue::Json => message.slice(..message.len() / 2),
+                }
             }
             _ => message,
         };
@@ -251,19 +274,29 @@ impl Meddler {
 
     /// Sends the message now, twice, or behind the next of another account.
     fn deliver(&mut self, event: &SeqEvent, message: Bytes, deeds: &mut Vec<Deed>) {
-        let own_is_held = self.held.as_ref().is_some_and(|(did, _)| *did == event.did);
-        if own_is_held {
-            self.flush(deeds); // order within an account is never broken
+        match self.held.take() {
+            None if self.draws(Fault::Reorder) => {
+                self.held = Some((event.did.clone(), message));
+            }
+            None => self.send(message, deeds),
+            // Order within an account is never broken: hold the newer one.
+            Some((did, held)) if did == event.did => {
+                deeds.push(Deed::Send(held));
+                self.held = Some((did, message));
+            }
+            Some((_, held)) => {
+                self.send(message, deeds);
+                deeds.push(Deed::Send(held));
+                self.tally.add(Fault::Reorder);
+            }
         }
-        if self.held.is_none() && self.strikes(Fault::Reorder) {
-            self.held = Some((event.did.clone(), message));
-            return;
-        }
+    }
+
+    fn send(&mut self, message: Bytes, deeds: &mut Vec<Deed>) {
         deeds.push(Deed::Send(message.clone()));
         if self.strikes(Fault::Double) {
             deeds.push(Deed::Send(message));
         }
-        self.flush(deeds);
     }
 
     /// Sends what is held back; to be called when no event follows at once.
@@ -287,25 +320,28 @@ impl Meddler {
 
     fn insert_strangers(&mut self, deeds: &mut Vec<Deed>) {
         if self.strikes(Fault::Garbage) {
-            let noise = self.rng.bytes();
-            let length = self.rng.index(noise.len());
-            let noise = noise.get(..length).unwrap_or_default();
-            // 0xff is no beginning of anything in DAG-CBOR.
-            let garbage: Vec<u8> = std::iter::once(0xff).chain(noise.iter().copied()).collect();
-            deeds.push(Deed::Send(garbage.into()));
+            let noise = self.rng.bits();
+            deeds.push(Deed::Send(match self.tongue {
+                // 0xff is no beginning of anything in DAG-CBOR.
+                Tongue::Frames => {
+                    let noise = noise.to_le_bytes();
+                    std::iter::once(0xff).chain(noise).collect()
+                }
+                Tongue::Json => format!("{{\"garbage\":{noise}").into(),
+            }));
         }
         if self.strikes(Fault::Unknown) {
-            deeds.push(Deed::Send(stranger(0)));
+            deeds.push(Deed::Send(stranger(self.tongue, 0)));
         }
         if self.strikes(Fault::Oversized) {
-            deeds.push(Deed::Send(stranger(OVERSIZED_BYTES)));
+            deeds.push(Deed::Send(stranger(self.tongue, OVERSIZED_BYTES)));
         }
     }
 
-    /// The message with one byte flipped between `start` and `end`.
-    fn corrupt(&mut self, message: &Bytes, start: usize, end: usize) -> Bytes {
+    /// The message with one bit flipped within `span`.
+    fn corrupt(&mut self, message: &Bytes, span: Range<usize>) -> Bytes {
         let mut bytes = message.to_vec();
-        let at = start + self.rng.index(end.saturating_sub(start));
+        let at = span.start + self.rng.index(span.len());
         if let Some(byte) = bytes.get_mut(at) {
             *byte ^= 1 << self.rng.below(8);
         }
@@ -313,10 +349,19 @@ impl Meddler {
     }
 }
 
-/// A well-formed frame of an unknown kind, carrying `filling` bytes.
-fn stranger(filling: usize) -> Bytes {
-    let mut writer = Writer::with_capacity(filling + 64);
-    writer.map(2).text("t").text("#mystery").text("op").int(1);
-    writer.map(1).text("filling").bytes(&vec![0; filling]);
-    writer.into_bytes().into()
+/// A well-formed message of an unknown kind, carrying `filling` bytes.
+fn stranger(tongue: Tongue, filling: usize) -> Bytes {
+    match tongue {
+        Tongue::Frames => {
+            let mut writer = Writer::with_capacity(filling + 64);
+            writer.map(2).text("t").text("#mystery").text("op").int(1);
+            writer.map(1).text("filling").bytes(&vec![0; filling]);
+            writer.into_bytes().into()
+        }
+        Tongue::Json => {
+            let filling = "x".repeat(filling);
+            format!("{{\"$type\":\"mystery\",\"kind\":\"mystery\",\"filling\":\"{filling}\"}}")
+                .into()
+        }
+    }
 }

@@ -19,15 +19,19 @@ use tokio::task::JoinHandle;
 
 use crate::backlog::Backlog;
 use crate::event::SeqEvent;
-use crate::faults::{Fault, Faults, Meddler, Tally};
+use crate::faults::{Fault, Faults, Meddler, Tally, Tongue};
 use crate::traffic::Act;
 use crate::wire::{CableListener, Knife};
 use crate::world::World;
 
+mod dictionary;
 mod directory;
+mod jetstream;
+mod line;
 mod pds;
 mod relay;
 mod sync;
+mod telling;
 mod xrpc;
 
 /// Faults waiting to be done.
@@ -95,36 +99,69 @@ pub(crate) struct State {
     pub(crate) backlog: Backlog,
 }
 
+/// When in a connection's life a fault can be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    Connecting,
+    Streaming,
+}
+
 /// What goes wrong on one server's connections.
 #[derive(Debug)]
 pub(crate) struct Mischief {
     faults: Mutex<Faults>,
     orders: Mutex<Vec<Fault>>,
     tally: Arc<Tally>,
+    tongue: Tongue,
     connections: AtomicU64,
+    open: AtomicU64,
+}
+
+/// Counts one stream as open while it lives.
+#[derive(Debug)]
+pub(crate) struct Open<'a>(&'a AtomicU64);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Mischief {
-    fn new(faults: Faults) -> Self {
+    fn new(faults: Faults, tongue: Tongue) -> Self {
         Self {
+            tongue,
             faults: Mutex::new(faults),
             orders: Mutex::new(Vec::new()),
             tally: Arc::new(Tally::default()),
             connections: AtomicU64::new(0),
+            open: AtomicU64::new(0),
         }
+    }
+
+    /// Counts a stream as open until the guard is dropped.
+    pub(crate) fn open(&self) -> Open<'_> {
+        self.open.fetch_add(1, Ordering::SeqCst);
+        Open(&self.open)
     }
 
     /// The meddler of a new connection.
     pub(crate) fn meddler(&self) -> Meddler {
         let connection = self.connections.fetch_add(1, Ordering::Relaxed);
-        Meddler::new(lock(&self.faults).clone(), self.tally.clone(), connection)
+        let faults = lock(&self.faults).clone();
+        Meddler::new(faults, self.tally.clone(), self.tongue, connection)
     }
 
-    /// Hands over the faults ordered since the last call.
-    pub(crate) fn take_orders(&self, meddler: &mut Meddler) {
-        for fault in lock(&self.orders).drain(..) {
-            meddler.order(fault);
-        }
+    /// Hands over the faults ordered for this moment of a connection.
+    pub(crate) fn take_orders(&self, meddler: &mut Meddler, moment: Moment) {
+        lock(&self.orders).retain(|&fault| {
+            let due = matches!(fault, Fault::Outdated | Fault::Future);
+            let mine = due == (moment == Moment::Connecting);
+            if mine {
+                meddler.order(fault);
+            }
+            !mine
+        });
     }
 }
 
@@ -226,8 +263,8 @@ impl Network {
             tip: watch::Sender::new(backlog.last_seq()),
             stop: watch::Sender::new(false),
             pds_url: url(pds.local_addr()?),
-            relay: Mischief::new(options.faults.clone()),
-            jetstream: Mischief::new(options.jetstream_faults.clone()),
+            relay: Mischief::new(options.faults.clone(), Tongue::Frames),
+            jetstream: Mischief::new(options.jetstream_faults.clone(), Tongue::Json),
             state: Mutex::new(State { world, backlog }),
             options,
         });
@@ -247,7 +284,7 @@ impl Network {
         );
         network.serve(plc, directory::plc_router());
         network.serve(web, directory::web_router());
-        drop(jetstream);
+        network.serve(jetstream, jetstream::router());
         Ok(network)
     }
 
@@ -349,12 +386,26 @@ impl Network {
     }
 
     /// Does `fault` once: on the next relay connection that sends an event,
-    /// or, for cursor faults, on the next that connects.
+    /// or, for cursor faults, on the next that connects. With several streams
+    /// open it is whichever comes first; see [`Network::streams_open`].
     pub fn order(&self, fault: Fault) {
         let mut orders = lock(&self.shared.relay.orders);
         if orders.len() < ORDERS_MAX {
             orders.push(fault);
         }
+    }
+
+    /// Does `fault` once on Jetstream, as [`Network::order`] does on the relay.
+    pub fn order_on_jetstream(&self, fault: Fault) {
+        let mut orders = lock(&self.shared.jetstream.orders);
+        if orders.len() < ORDERS_MAX {
+            orders.push(fault);
+        }
+    }
+
+    /// The zstd dictionary of the Jetstream, for clients that are given it.
+    pub fn dictionary(&self) -> &'static [u8] {
+        dictionary::dictionary().bytes()
     }
 
     /// How often `fault` was done on the relay.
@@ -372,8 +423,14 @@ impl Network {
         self.shared.relay.connections.load(Ordering::Relaxed)
     }
 
-    /// Stops all servers and connections and waits for them; gives the world back
-    /// to nobody: look at it before.
+    /// Streams of the relay and of Jetstream that are open now.
+    pub fn streams_open(&self) -> u64 {
+        let relay = self.shared.relay.open.load(Ordering::SeqCst);
+        relay + self.shared.jetstream.open.load(Ordering::SeqCst)
+    }
+
+    /// Stops all servers and connections and waits for the servers. The world
+    /// goes with them: look at it before.
     pub async fn stop(mut self) {
         self.shared.stop.send_replace(true);
         for task in std::mem::take(&mut self.tasks) {

@@ -109,3 +109,11 @@ impl Socket {
         self.0.send(Message::Close(None)).await.ok();
     }
 }
+
+/// Returns when no stream is open: a stream that lingers would take the next
+/// fault ordered for itself.
+pub(crate) async fn quiet(network: &Network) {
+    while network.streams_open() > 0 {
+        tokio::task::yield_now().await;
+    }
+}

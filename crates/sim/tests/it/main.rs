@@ -3,6 +3,7 @@
 
 mod client;
 mod faults;
+mod jetstream;
 mod model;
 mod network;
 mod world;

@@ -94,12 +94,12 @@ fn check_commit(
 
 #[test]
 fn every_commit_is_signed_inverts_and_continues_its_chain() {
-    let mut world = World::new(options(21, 80));
+    let mut world = World::new(options(21, 50));
     let mut keys: BTreeMap<String, Vec<record::key::PublicKey>> = BTreeMap::new();
     let mut known: BTreeMap<String, Followed> = BTreeMap::new();
     let (mut commits, mut breaks) = (0, 0);
     let mut pending = world.take_genesis();
-    for _ in 0..3000 {
+    for _ in 0..1200 {
         for account in world.accounts() {
             let list = keys.entry(account.did.to_string()).or_default();
             if list.last() != Some(&account.key.public()) {
@@ -130,7 +130,7 @@ fn every_commit_is_signed_inverts_and_continues_its_chain() {
         }
         pending = world.step();
     }
-    assert!(commits > 2500, "{commits} commits");
+    assert!(commits > 1000, "{commits} commits");
     assert_eq!(breaks, 0, "nothing is lost without faults");
 }
 
@@ -177,7 +177,7 @@ fn frames_say_what_their_bodies_say() {
 #[test]
 fn model_and_repositories_agree_after_wild_traffic() {
     let mut world = World::new(options(23, 60));
-    events(&mut world, 6000);
+    events(&mut world, 3000);
     let mut in_repos = BTreeMap::new();
     for account in world.accounts() {
         let car = account.repo.export();
@@ -205,7 +205,7 @@ fn model_and_repositories_agree_after_wild_traffic() {
 #[test]
 fn facts_are_what_the_records_say() {
     let mut world = World::new(options(24, 60));
-    events(&mut world, 4000);
+    events(&mut world, 2500);
     let (mut timeless, mut unsound) = (0, 0);
     for (uri, fact) in world.model().records() {
         let account = world.account(&fact.did).unwrap();
