@@ -95,9 +95,6 @@ pub(super) fn take(
             None => break,
         }
     }
-    if root.is_empty() {
-        *root = Arc::new(Node::default());
-    }
     Ok(taken)
 }
 

@@ -283,8 +283,9 @@ impl<'a> RawNode<'a> {
     }
 }
 
-/// Turns the key before into the next one and checks that it is greater and
-/// that as much as possible was shared, since a node has one block form.
+/// Turns the key before into the next one and checks that it is greater.
+/// A prefix shorter than it could be is let through: the key is no less
+/// certain for it, and a repo must not be lost to its host's thrift.
 fn next_key(key: &mut Vec<u8>, shared: usize, suffix: &[u8], first: bool) -> Result<(), MstError> {
     if first {
         key.clear();
@@ -294,9 +295,6 @@ fn next_key(key: &mut Vec<u8>, shared: usize, suffix: &[u8], first: bool) -> Res
     };
     if !first && old >= suffix {
         return Err(MstError::Malformed("keys out of order"));
-    }
-    if common_prefix(old, suffix) > 0 {
-        return Err(MstError::Malformed("a prefix that is too short"));
     }
     key.truncate(shared);
     key.extend_from_slice(suffix);

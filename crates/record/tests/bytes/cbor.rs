@@ -169,6 +169,8 @@ fn control_characters_and_quotes_become_escapes() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn a_value_survives_its_bytes_and_its_json(value in values::value()) {
         let bytes = encode(&value);

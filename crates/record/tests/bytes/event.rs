@@ -181,6 +181,15 @@ fn an_unknown_op_or_type_is_no_error_but_a_missing_one_is() {
 }
 
 #[test]
+fn bytes_after_an_event_are_refused() {
+    for frame in every_kind() {
+        let more = [frame.to_bytes(), vec![0xa0]].concat();
+        let why = FrameError::Malformed("bytes after the payload");
+        assert_eq!(Frame::parse(&more), Err(why));
+    }
+}
+
+#[test]
 fn unknown_fields_are_passed_over() {
     let bytes = every_kind()[5].to_bytes();
     // {t, op} and then a map whose last and longest key is new.

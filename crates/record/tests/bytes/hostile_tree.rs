@@ -81,21 +81,24 @@ fn a_key_at_the_wrong_height_is_refused() {
 }
 
 #[test]
-fn prefixes_must_be_as_long_as_they_can_be_and_no_longer() {
+fn a_prefix_may_be_shorter_than_it_could_be_but_not_longer_than_the_key_before() {
     let (first, second) = (key(0, 0), key(1, 0));
-    let shared = 2; // "c."
-    let good = node(None, &[(0, first, None), (shared, &second[2..], None)]);
-    assert_eq!(walked(&[good]).unwrap().len(), 2);
-    let short = node(None, &[(0, first, None), (1, &second[1..], None)]);
-    refused(&[short], "a prefix that is too short");
-    for prefix in [1000, i64::MAX, -1, i64::MIN] {
-        let long = node(None, &[(0, first, None), (prefix, second, None)]);
-        refused(&[long], "a prefix longer than the key before");
+    for shared in 0..=2 {
+        let written = node(
+            None,
+            &[(0, first, None), (shared, &second[shared as usize..], None)],
+        );
+        let paths: Vec<_> = walked(&[written]).unwrap();
+        assert_eq!((&*paths[0].0, &*paths[1].0), (first, second));
     }
-    refused(
-        &[node(None, &[(1, first, None)])],
-        "a prefix longer than the key before",
-    );
+    let long = "a prefix longer than the key before";
+    for prefix in [1000, i64::MAX, -1, i64::MIN] {
+        refused(
+            &[node(None, &[(0, first, None), (prefix, second, None)])],
+            long,
+        );
+    }
+    refused(&[node(None, &[(1, first, None)])], long);
 }
 
 #[test]
@@ -154,6 +157,41 @@ fn a_missing_node_is_named() {
         Err(MstError::Missing(low.0)),
         "the root itself is missing"
     );
+}
+
+#[test]
+fn a_walk_ends_at_its_first_fault() {
+    let low = node(None, &[(0, key(2, 0), None)]);
+    let root = node(
+        Some(low.0),
+        &[(0, key(1, 1), None), (2, &key(3, 1)[2..], None)],
+    );
+    let pairs = [&root, &low].map(|(cid, data)| (*cid, data.as_slice()));
+    let bytes = car::write(&[root.0], pairs);
+    let car = Car::read(&bytes, CarLimits::REPO, true).unwrap();
+    let mut walk = walk(&car, root.0, 1000);
+    assert!(walk.next().unwrap().is_ok());
+    assert!(walk.next().unwrap().is_err());
+    assert!(walk.next().is_none());
+}
+
+#[test]
+fn a_node_is_checked_before_it_is_inverted() {
+    let twice = node(
+        None,
+        &[(0, key(0, 0), None), (key(0, 0).len() as i64, "", None)],
+    );
+    let mut longer = node(None, &[(0, key(0, 0), None)]);
+    longer.1.push(0);
+    for (cid, block) in [twice, longer] {
+        let bytes = car::write(&[cid], [(cid, block.as_slice())]);
+        let car = Car::read(&bytes, CarLimits::COMMIT, false).unwrap();
+        let inverted = invert(&car, cid, &[]);
+        assert!(
+            matches!(inverted, Err(MstError::Malformed(_))),
+            "{inverted:?}"
+        );
+    }
 }
 
 #[test]

@@ -51,8 +51,11 @@ fn interop_secrets_have_their_did_keys() {
         assert_eq!(key.public().to_did_key(), case["publicDidKey"]);
     }
     for case in p256.as_array().unwrap() {
+        let secret = slow_unbase58(case["privateKeyBytesBase58"].as_str().unwrap());
+        let key = SigningKey::p256(secret.try_into().unwrap()).unwrap();
+        assert_eq!(key.public().to_did_key(), case["publicDidKey"]);
         let did = case["publicDidKey"].as_str().unwrap();
-        assert_eq!(PublicKey::from_did_key(did).unwrap().to_did_key(), did);
+        assert_eq!(PublicKey::from_did_key(did), Ok(key.public()));
     }
 }
 
@@ -73,14 +76,36 @@ fn an_uncompressed_legacy_key_is_the_compressed_one() {
         let multibase = format!("z{}", slow_base58(&point));
         let read = PublicKey::from_verification_method(kind, &multibase);
         assert_eq!(read, Ok(key.public()));
-        let read = PublicKey::from_verification_method("Multikey", &multibase);
-        assert!(read.is_err(), "a Multikey is compressed and has its codec");
+        let codec = match key {
+            SigningKey::K256(_) => [0xe7, 0x01],
+            SigningKey::P256(_) => [0x80, 0x24],
+        };
+        let with_codec = format!("z{}", slow_base58(&[&codec[..], &point].concat()));
+        for multikey in [multibase, with_codec] {
+            let read = PublicKey::from_verification_method("Multikey", &multikey);
+            assert!(read.is_err(), "a Multikey is compressed and has its codec");
+        }
     }
+}
+
+const BASE58: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+
+/// The 32 bytes of a base58 text without leading zeros.
+fn slow_unbase58(text: &str) -> Vec<u8> {
+    let mut number = vec![0u8; 32];
+    for letter in text.bytes() {
+        let mut carry = BASE58.iter().position(|&known| known == letter).unwrap();
+        for byte in number.iter_mut().rev() {
+            carry += usize::from(*byte) * 58;
+            *byte = carry as u8;
+            carry >>= 8;
+        }
+    }
+    number
 }
 
 /// Base58 by long division, sharing nothing with the crate's.
 fn slow_base58(bytes: &[u8]) -> String {
-    let alphabet = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
     let mut number = bytes.to_vec();
     let mut text = Vec::new();
     while number.iter().any(|&digit| digit != 0) {
@@ -90,7 +115,7 @@ fn slow_base58(bytes: &[u8]) -> String {
             *digit = (value / 58) as u8;
             rest = value % 58;
         }
-        text.push(char::from(alphabet[rest as usize]));
+        text.push(char::from(BASE58[rest as usize]));
     }
     text.extend(bytes.iter().take_while(|&&byte| byte == 0).map(|_| '1'));
     text.iter().rev().collect()
@@ -154,6 +179,21 @@ fn a_commit_is_verified_by_its_key_and_no_other() {
         };
         assert_eq!(forged.verify(&key.public()), Err(KeyError::WrongSignature));
     }
+}
+
+#[test]
+fn a_commit_with_a_commit_before_it_keeps_it() {
+    let [key, _] = keys();
+    let commit = Commit {
+        prev: Some(Cid::of_cbor(b"before")),
+        ..Commit::sign("did:plc:abc", Tid::new(5, 6), Cid::of_cbor(b""), &key)
+    };
+    let block = commit.to_block();
+    assert_eq!(Commit::parse(&block), Ok(commit.clone().into_owned()));
+    assert!(
+        commit.verify(&key.public()).is_err(),
+        "it was signed without"
+    );
 }
 
 #[test]

@@ -36,6 +36,28 @@ fn a_tid_is_its_moment_and_its_clock() {
     assert_eq!(tid.to_string().len(), 13);
     assert_eq!(Tid::from_bits(0).to_string(), "2222222222222");
     assert_eq!(Tid::from_bits(u64::MAX).to_string(), "jzzzzzzzzzzzz");
+    assert!(Tid::parse("k222222222222").is_err(), "a 65th bit");
+}
+
+#[test]
+fn a_cid_of_another_kind_or_spelling_is_refused() {
+    let good = Cid::of_raw(b"x");
+    let text = good.to_string();
+    // 58 digits carry two bits more than 36 bytes; they must be zero.
+    let last = text.as_bytes()[58] + 1;
+    let loose = format!("{}{}", &text[..58], char::from(last));
+    let upper = text.to_uppercase();
+    let longer = format!("{text}a");
+    for text in [&loose, &upper, &longer, &text[1..], "", "b", "z", "é"] {
+        assert!(Cid::parse(text).is_err(), "{text}");
+    }
+    for (at, value) in [(0, 0), (1, 0x70), (2, 0x13), (3, 0x1f)] {
+        let mut bytes = *good.as_bytes();
+        bytes[at] = value;
+        assert!(Cid::from_bytes(&bytes).is_err(), "byte {at}");
+    }
+    assert!(Cid::from_bytes(&good.as_bytes()[..35]).is_err());
+    assert!(!good.is_cbor() && Cid::of_cbor(b"x").is_cbor());
 }
 
 proptest! {
