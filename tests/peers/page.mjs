@@ -1,0 +1,163 @@
+// The page in a real browser.
+//
+//   node page.mjs <address of a running Feedmill> <folder for screenshots>
+//
+// Loads the page as a newcomer would, reads as two readers, watches entries
+// arrive, scrolls, and looks again at phone width and in the dark. Prints one
+// JSON line and exits with 0 if everything held; else says what did not.
+// Needs playwright-core beside it (tests/peers/install) and Chromium.
+
+import assert from 'node:assert/strict'
+import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { chromium } from 'playwright-core'
+
+const [address, folder] = process.argv.slice(2)
+const executablePath = process.env.FEEDMILL_CHROMIUM ?? '/usr/bin/chromium'
+if (!existsSync(executablePath)) {
+  console.error(`no browser at ${executablePath}: apt-get install chromium, or set FEEDMILL_CHROMIUM`)
+  process.exit(2)
+}
+
+const WAIT_MS = 60_000 // a loaded machine is slow, not wrong
+const profile = mkdtempSync(join(tmpdir(), 'feedmill-browser-'))
+const context = await chromium.launchPersistentContext(profile, {
+  executablePath,
+  headless: true,
+  viewport: { width: 1280, height: 900 },
+  args: [
+    '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+    '--disable-component-update', '--disable-sync', '--disable-dev-shm-usage',
+  ],
+})
+context.setDefaultTimeout(WAIT_MS)
+
+const faults = []
+const elsewhere = []
+const page = context.pages()[0] ?? (await context.newPage())
+page.on('console', (message) => message.type() === 'error' && faults.push(message.text()))
+page.on('pageerror', (error) => faults.push(String(error)))
+page.on('request', (request) => {
+  const asked = request.url()
+  if (!asked.startsWith(address) && !asked.startsWith('data:')) elsewhere.push(asked)
+})
+
+const at = (name) => page.getByTestId(name)
+const number = async (name) => Number((await at(name).textContent()).replaceAll(/[^0-9.]/g, ''))
+const first = () => page.getByTestId('entry').first().getAttribute('data-uri')
+
+// Waits until `look` gives something true, and returns it.
+async function until(what, look) {
+  const end = Date.now() + WAIT_MS
+  for (;;) {
+    const seen = await look()
+    if (seen) return seen
+    assert.ok(Date.now() < end, `waited in vain until ${what}`)
+    await new Promise((wake) => setTimeout(wake, 100))
+  }
+}
+
+// Every entry on the page, in order, is what the server gives for the same reader.
+async function equalsTheServer() {
+  const call = await at('call').textContent()
+  const asked = new URL(call.slice("curl '".length, -1))
+  asked.searchParams.set('limit', '10')
+  await until('the page shows what the server gives', async () => {
+    const served = (await (await fetch(asked)).json()).records.map((record) => record.uri)
+    const nodes = await page.getByTestId('entry').evaluateAll((all) => all.map((each) => each.dataset.uri))
+    return served.length > 0 && served.every((uri, index) => nodes[index] === uri)
+  })
+}
+
+async function run() {
+  await page.goto(address)
+  assert.equal(await page.title(), 'Feedmill')
+  await until('the source is connected', async () => (await at('state').textContent()) === 'live')
+
+  // A reader is chosen, and its feed appears.
+  await until('a reader can be chosen', async () => (await at('reader').locator('option').count()) > 2)
+  await at('feed').selectOption('timeline')
+  const readers = await at('reader').locator('option').evaluateAll((all) => all.map((each) => each.value))
+  await at('reader').selectOption(readers[1])
+  await until('entries appear', async () => (await page.getByTestId('entry').count()) > 0)
+  await equalsTheServer()
+  assert.ok((await at('call').textContent()).includes(readers[1]), 'the command line names the chosen reader')
+
+  // The counter moves, and new entries arrive at the top without a reload.
+  const received = await number('received')
+  await until('the counter moves', async () => (await number('received')) > received)
+  const top = await first()
+  await until('an entry arrives by itself', async () => (await number('arrived')) > 0 && (await first()) !== top)
+  await page.screenshot({ path: join(folder, 'desktop.png') })
+
+  // Scrolling loads more, in order and without repetition.
+  const before = await number('shown')
+  const shown = await until('scrolling loads more', async () => {
+    await page.mouse.wheel(0, 5000)
+    const now = await number('shown')
+    return now >= before + 60 && now
+  })
+  const uris = await page.getByTestId('entry').evaluateAll((all) => all.map((each) => each.dataset.uri))
+  assert.equal(new Set(uris).size, uris.length, 'no entry stands twice')
+
+  // Paused, it stands still while the numbers go on.
+  await page.evaluate(() => scrollTo(0, 0))
+  await at('pause').click()
+  await page.waitForTimeout(1500) // a look that had begun before may still end
+  const still = await first()
+  const then = await number('received')
+  await until('the counter moves while paused', async () => (await number('received')) > then + 50)
+  assert.equal(await first(), still, 'a paused feed stands still')
+  await at('pause').click()
+
+  // The keyboard walks the entries.
+  await page.evaluate(() => document.activeElement?.blur())
+  await page.keyboard.press('j')
+  await page.keyboard.press('j')
+  const focused = await page.evaluate(() => document.activeElement.dataset.testid)
+  assert.equal(focused, 'entry', 'j moves to an entry')
+
+  // The accounting is shown and adds up; the address keeps the choice.
+  assert.match(await at('verdict').textContent(), /add up/)
+  assert.doesNotMatch(await at('verdict').textContent(), /do not/)
+  await page.reload()
+  await until('the choice survives a reload', async () => (await at('reader').inputValue()) === readers[1])
+
+  // A reader that does not exist is explained, and does not stop the page.
+  await page.goto(`${address}#feed=timeline&actor=not%20an%20actor`)
+  await page.reload()
+  await until('a wrong reader is explained', async () => (await at('note').textContent()).includes('not an actor'))
+  const refusals = faults.splice(0)
+  assert.ok(refusals.every((text) => text.includes('400')), `only the refusal itself is logged: ${refusals}`)
+  await at('another').click()
+  await until('another reader can be chosen then', async () => (await page.getByTestId('entry').count()) > 0)
+  await until('the note goes away', async () => !(await at('note').isVisible()))
+
+  // Phone width, in the dark: nothing is wider than the screen.
+  await page.emulateMedia({ colorScheme: 'dark' })
+  await page.setViewportSize({ width: 390, height: 844 })
+  await page.reload()
+  await until('entries appear on a phone', async () => (await page.getByTestId('entry').count()) > 0)
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+  assert.ok(wide <= 0, `the page is ${wide} pixels wider than the screen`)
+  await page.screenshot({ path: join(folder, 'phone.png') })
+
+  assert.deepEqual(faults, [], 'the console shows no errors')
+  assert.deepEqual(elsewhere, [], 'nothing is asked of any other host')
+  console.log(JSON.stringify({ shown, received: await number('received'), console_errors: faults.length }))
+}
+
+let failed = false
+try {
+  await run()
+} catch (error) {
+  failed = true
+  console.error(error.message ?? error)
+  if (faults.length > 0) console.error('console:', faults)
+  await page.screenshot({ path: join(folder, 'failed.png') }).catch(() => {})
+} finally {
+  await context.close()
+  rmSync(profile, { recursive: true, force: true })
+}
+process.exit(failed ? 1 : 0)
