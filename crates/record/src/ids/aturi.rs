@@ -2,12 +2,10 @@
 //! `at://authority/collection/rkey`.
 //!
 //! The strict form of the lexicon's `at-uri` format: no query, no fragment,
-//! no trailing slash.
+//! no trailing slash. Its length needs no bound of its own: the bounds of its
+//! parts add up to less than the 8 KiB the network allows.
 
 use super::{Did, Nsid, RecordKey, SyntaxError, is_at_identifier};
-
-/// Bytes in an AT URI.
-const AT_URI_BYTES_MAX: usize = 8 * 1024;
 
 /// A checked AT URI.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,8 +28,7 @@ impl<'a> UriParts<'a> {
     /// Splits and checks `text` without copying it.
     pub fn parse(text: &'a str) -> Result<Self, SyntaxError> {
         let parts = Self::split(text).ok_or(SyntaxError("at-uri"))?;
-        let good = text.len() <= AT_URI_BYTES_MAX
-            && is_at_identifier(parts.authority)
+        let good = is_at_identifier(parts.authority)
             && parts.collection.is_none_or(Nsid::is_valid)
             && parts.rkey.is_none_or(RecordKey::is_valid);
         if good {

@@ -123,6 +123,17 @@ fn keys_are_unique_and_in_canonical_order() {
 }
 
 #[test]
+fn text_is_escaped_where_json_asks_for_it_and_nowhere_else() {
+    let text = r#"{"a":"\"\\\n\r\t\u0000\u001f/ä😀"}"#;
+    let value = from_json(text).unwrap();
+    assert_eq!(
+        value.get("a").and_then(Value::text),
+        Some("\"\\\n\r\t\0\u{1f}/ä😀")
+    );
+    assert_eq!(written(&value), text);
+}
+
+#[test]
 fn text_is_borrowed_unless_it_is_escaped() {
     let value = from_json(r#"{"plain":"ä","escaped":"\u00e4"}"#).unwrap();
     assert!(matches!(

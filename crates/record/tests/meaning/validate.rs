@@ -226,6 +226,14 @@ fn text_is_measured_in_bytes_and_in_graphemes() {
     let most = json!({"type": "string", "maxGraphemes": 2});
     check_good(most.clone(), json!(family.repeat(2)));
     check_good(most.clone(), json!("\r\n\r\n"));
+    check_good(most.clone(), json!("äö"));
+    check_bad(
+        most.clone(),
+        json!("äöü"),
+        "",
+        "string of at most 2 graphemes",
+        "3 graphemes",
+    );
     check_good(most.clone(), json!("e\u{301}e\u{301}"));
     check_bad(
         most.clone(),
@@ -386,6 +394,16 @@ fn blobs_keep_type_and_size() {
         whole,
         "object",
     );
+    let partial = json!({"type": "blob", "accept": ["image/p*"]});
+    check_bad(
+        partial,
+        blob("image/png", 1),
+        "mimeType",
+        "one of image/p*",
+        "image/png",
+    );
+    let three = json!({"cid": cid, "mimeType": "image/png", "size": 1});
+    check_bad(schema.clone(), three, "", whole, "object");
     // The first form of blobs, from before 2023.
     check_good(schema.clone(), json!({"cid": cid, "mimeType": "image/png"}));
     check_bad(
@@ -395,6 +413,34 @@ fn blobs_keep_type_and_size() {
         one_of,
         "a/b",
     );
+}
+
+#[test]
+fn what_no_json_could_say_is_refused_wherever_it_stands() {
+    use record::value::Value;
+    let text = |text: &'static str| Value::Text(text.into());
+    let blob = |extra: Value<'static>| {
+        crate::json::map(vec![
+            ("$type".to_owned(), text("blob")),
+            ("ref".to_owned(), Value::Link(record::cid::Cid::of_raw(b""))),
+            ("mimeType".to_owned(), text("a/b")),
+            ("size".to_owned(), Value::Int(1)),
+            ("extra".to_owned(), extra),
+        ])
+    };
+    let link = crate::json::map(vec![("$link".to_owned(), Value::Int(1))]);
+    let catalog = catalog(&json!({"type": "blob"}));
+    let verdict = |field: Value<'static>| {
+        let name = ("$type".to_owned(), text(NSID));
+        catalog.validate(
+            NSID,
+            &crate::json::map(vec![name, ("field".to_owned(), field)]),
+        )
+    };
+    assert_eq!(verdict(blob(Value::Null)), Ok(()));
+    let fault = verdict(blob(link)).unwrap_err();
+    assert_eq!(fault.path, ["field", "extra"]);
+    assert_eq!(fault.received, "$link must stand alone and hold a CID");
 }
 
 #[test]
