@@ -145,7 +145,8 @@ impl World {
         let account = self.accounts.get(number)?;
         let rkey = account.glance(FOLLOW, &mut self.rng)?;
         let uri = format!("at://{}/{FOLLOW}/{rkey}", account.did);
-        self.model.record(&uri)?.subject.clone()
+        let fact = self.model.record(&uri).filter(|fact| fact.sound)?;
+        fact.subject.clone()
     }
 
     fn react(&mut self, number: usize, collection: &'static str) -> Option<Change> {
@@ -267,22 +268,21 @@ impl World {
     }
 
     /// Somebody out of sight, or faltering, who is not gone for good.
-    fn absent(&mut self, hidden: bool) -> Option<usize> {
-        let absent: Vec<usize> = (0..self.accounts.len())
-            .filter(|&number| {
-                self.accounts.get(number).is_some_and(|account| {
-                    let standing = account.standing;
-                    standing != Standing::Active
-                        && standing != Standing::Deleted
-                        && (!hidden || standing.hides())
-                })
+    fn absent(&mut self) -> Option<usize> {
+        let absent: Vec<usize> = self
+            .accounts
+            .iter()
+            .enumerate()
+            .filter(|(_, account)| {
+                !matches!(account.standing, Standing::Active | Standing::Deleted)
             })
+            .map(|(number, _)| number)
             .collect();
         self.rng.pick(&absent).copied()
     }
 
     fn restore(&mut self, events: &mut Vec<SeqEvent>) {
-        let Some(number) = self.absent(false) else {
+        let Some(number) = self.absent() else {
             return;
         };
         self.stand(number, Standing::Active, events);
@@ -315,7 +315,7 @@ impl World {
     }
 
     fn murmur(&mut self, events: &mut Vec<SeqEvent>) {
-        let Some(number) = self.absent(true) else {
+        let Some(number) = self.absent() else {
             return;
         };
         let act = match self.rng.below(4) {

@@ -128,6 +128,16 @@ impl Model {
         self.records.iter().map(|(uri, fact)| (uri.as_str(), fact))
     }
 
+    /// How many records are live.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether no record is live.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
     /// The record at `uri`, hidden or not.
     pub fn record(&self, uri: &str) -> Option<&Fact> {
         self.records.get(uri)

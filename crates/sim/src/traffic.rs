@@ -52,7 +52,7 @@ pub enum Act {
     Falter,
     /// Deletes an account for good.
     Leave,
-    /// A hidden account writes all the same.
+    /// An account that is hidden or falters writes all the same.
     Murmur,
     /// A new handle.
     Rename,

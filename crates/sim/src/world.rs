@@ -50,6 +50,9 @@ pub struct WorldOptions {
     pub p256_share: f64,
     /// Share of events before which sequence numbers are skipped.
     pub gap_share: f64,
+    /// Live records above which the inhabitants take back instead of writing,
+    /// so that a world left running does not fill the machine.
+    pub records_max: usize,
 }
 
 impl Default for WorldOptions {
@@ -65,6 +68,7 @@ impl Default for WorldOptions {
             web_share: 0.05,
             p256_share: 0.1,
             gap_share: 0.02,
+            records_max: 1_000_000,
         }
     }
 }
@@ -208,6 +212,11 @@ impl World {
 
     /// Lets one act happen.
     pub fn step(&mut self) -> Vec<SeqEvent> {
+        if self.model.len() >= self.options.records_max {
+            let acts = [Act::Delete, Act::Undo, Act::Undo, Act::Unfollow];
+            let act = self.rng.pick(&acts).copied().unwrap_or(Act::Delete);
+            return self.act(act);
+        }
         let lot = self.acts.spin(&mut self.rng);
         let weights = &self.options.traffic.weights;
         let act = lot
@@ -424,6 +433,7 @@ impl World {
             let subject = self
                 .model
                 .record(&uri)
+                .filter(|fact| fact.sound)
                 .and_then(|fact| fact.subject.clone());
             if let (FOLLOW, Some(subject)) = (collection, subject) {
                 account.leave(subject);

@@ -4,6 +4,7 @@
 mod client;
 mod faults;
 mod jetstream;
+mod labels;
 mod model;
 mod network;
 mod world;

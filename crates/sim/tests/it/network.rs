@@ -297,3 +297,32 @@ async fn paced_network_emits_by_itself_and_stops_when_told() {
     let (_, end) = socket.rest().await;
     assert_eq!(end, End::Closed(1001));
 }
+
+#[tokio::test]
+async fn client_left_behind_by_the_backlog_is_told_and_sent_away() {
+    let network = network(NetworkOptions {
+        backlog_events_max: 100,
+        ..NetworkOptions::default()
+    })
+    .await;
+    network.set_faults(sim::faults::Faults {
+        stall_ms: 1000,
+        ..sim::faults::Faults::none()
+    });
+    network.order(sim::faults::Fault::Stall);
+    let mut socket = Socket::relay(&network, Some(0)).await;
+    while network.faults_done(sim::faults::Fault::Stall) == 0 {
+        tokio::task::yield_now().await;
+    }
+    network.emit(300);
+    let (messages, end) = socket.rest().await;
+    let last = Frame::parse(messages.last().unwrap()).unwrap();
+    assert!(matches!(
+        last,
+        Frame::Error {
+            error: "ConsumerTooSlow",
+            ..
+        }
+    ));
+    assert_eq!(end, End::Closed(1008));
+}
