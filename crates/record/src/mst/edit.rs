@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::cid::Cid;
 
-use super::node::{Entry, Link, Node, Source};
+use super::node::{Entry, Link, Node, Source, follows};
 use super::{MstError, height};
 
 /// Sets `key` to `value` and returns what it was before.
@@ -65,15 +65,12 @@ fn put_below(
         );
         return Ok(None);
     }
-    let gap = node.gap_mut(at);
-    match gap.load(here.saturating_sub(1), source)? {
-        Some(child) => put_below(child, layer, key, value, source),
-        None => {
-            let new = Link::Node(Arc::new(leaf(layer, key, value)));
-            *gap = raise(new, layer, here);
-            Ok(None)
-        }
+    if let Some(child) = node.child(at, source)? {
+        return put_below(child, layer, key, value, source);
     }
+    let new = Link::Node(Arc::new(leaf(layer, key, value)));
+    *node.gap_mut(at) = raise(new, layer, here);
+    Ok(None)
 }
 
 /// Takes `key` out and returns its value; `None` if it was not there.
@@ -112,13 +109,12 @@ fn take_below(
         *gap = merge(std::mem::take(gap), entry.right, below, source)?;
         return Ok(Some(entry.value));
     }
-    let gap = node.gap_mut(at);
-    let Some(child) = gap.load(below, source)? else {
+    let Some(child) = node.child(at, source)? else {
         return Ok(None);
     };
     let taken = take_below(child, key, source)?;
     if child.is_empty() {
-        *gap = Link::None;
+        *node.gap_mut(at) = Link::None;
     }
     Ok(taken)
 }
@@ -136,9 +132,8 @@ pub(super) fn get(
     if root.layer == 0 || matches!(root.gap(at), Link::None) {
         return Ok(None);
     }
-    let below = root.layer.saturating_sub(1);
     // Loading a stub changes no name, so the node keeps its CID.
-    match Arc::make_mut(root).gap_mut(at).load(below, source)? {
+    match Arc::make_mut(root).child(at, source)? {
         Some(child) => get(child, key, source),
         None => Ok(None),
     }
@@ -185,6 +180,9 @@ fn merge(
         return Ok(Link::None);
     };
     let (node, other) = (changed(node), changed(other));
+    if !follows(node.entries.last(), other.entries.first()) {
+        return Err(MstError::Malformed("keys out of order"));
+    }
     let end = node.entries.len();
     let gap = node.gap_mut(end);
     *gap = merge(

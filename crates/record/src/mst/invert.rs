@@ -4,6 +4,9 @@
 //! Out:   the root before the operations, which must be the commit's `prevData`.
 //! Never: a root from a tree that does not hold what the operations say.
 //!
+//! Only what the operations touch is looked at: a tree that is wrong elsewhere
+//! is found by [`super::walk`], when its repo is read as a whole.
+//!
 //! A host that leaves an operation out of its list, or invents one, gets a
 //! different root here. That is all the proof of loss there is, since relays
 //! send no signal for a gap.

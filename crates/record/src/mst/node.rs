@@ -139,6 +139,30 @@ impl Node {
         }
     }
 
+    /// The node in the gap at `at`, loaded if it was known by name only. Its
+    /// keys must lie between the keys around the gap.
+    #[inline]
+    pub(super) fn child(
+        &mut self,
+        at: usize,
+        source: &impl Source,
+    ) -> Result<Option<&mut Arc<Node>>, MstError> {
+        if let Link::Stub(cid) = self.gap(at) {
+            let child = Node::read(cid, Some(self.layer.saturating_sub(1)), source)?;
+            let before = at.checked_sub(1).and_then(|at| self.entries.get(at));
+            let fits = follows(before, child.entries.first())
+                && follows(child.entries.last(), self.entries.get(at));
+            if !fits {
+                return Err(MstError::Malformed("keys out of order"));
+            }
+            *self.gap_mut(at) = Link::Node(Arc::new(child));
+        }
+        match self.gap_mut(at) {
+            Link::Node(child) => Ok(Some(child)),
+            Link::None | Link::Stub(_) => Ok(None),
+        }
+    }
+
     /// The node's name; computes those of changed nodes below it.
     pub(super) fn cid(&self) -> Cid {
         *self.cid.get_or_init(|| Cid::of_cbor(&self.to_block()))
@@ -222,6 +246,14 @@ impl Node {
             return Err(MstError::Malformed("a link below the lowest layer"));
         }
         Ok(())
+    }
+}
+
+/// Whether the second key is the greater; true if one of them is absent.
+pub(super) fn follows(first: Option<&Entry>, second: Option<&Entry>) -> bool {
+    match (first, second) {
+        (Some(first), Some(second)) => first.key < second.key,
+        _ => true,
     }
 }
 

@@ -195,6 +195,31 @@ fn a_node_is_checked_before_it_is_inverted() {
 }
 
 #[test]
+fn a_subtree_outside_its_place_is_not_inverted() {
+    let order = Err(MstError::Malformed("keys out of order"));
+    let op = |path| Op {
+        path,
+        cid: Some(leaf(1)),
+        prev: None,
+    };
+    let high = node(None, &[(0, key(3, 0), None)]);
+    let low = node(None, &[(0, key(0, 0), None)]);
+    for (left, right) in [(Some(high.0), None), (None, Some(low.0))] {
+        let root = node(left, &[(0, key(2, 1), right)]);
+        let pairs = [&root, &high, &low].map(|(cid, data)| (*cid, data.as_slice()));
+        let bytes = car::write(&[root.0], pairs);
+        let car = Car::read(&bytes, CarLimits::COMMIT, true).unwrap();
+        let beside = if left.is_some() { key(1, 0) } else { key(4, 0) };
+        assert_eq!(invert(&car, root.0, &[op(beside)]), order, "on the way");
+    }
+    let root = node(Some(high.0), &[(0, key(2, 1), Some(low.0))]);
+    let pairs = [&root, &high, &low].map(|(cid, data)| (*cid, data.as_slice()));
+    let bytes = car::write(&[root.0], pairs);
+    let car = Car::read(&bytes, CarLimits::COMMIT, true).unwrap();
+    assert_eq!(invert(&car, root.0, &[op(key(2, 1))]), order, "at the seam");
+}
+
+#[test]
 fn operations_that_contradict_the_tree_or_each_other_are_refused() {
     let mut tree = Tree::new();
     let path = key(1, 1);
