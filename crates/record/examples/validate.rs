@@ -37,9 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn verdict(catalog: &Catalog, line: &str) -> serde_json::Value {
-    let refused = |stage: &str, message: String| {
-        serde_json::json!({"ok": false, "stage": stage, "path": [], "message": message})
-    };
+    let refused = |stage: &str, message: String| serde_json::json!({"ok": false, "stage": stage, "path": [], "message": message});
     let line: Line<'_> = match serde_json::from_str(line) {
         Ok(line) => line,
         Err(error) => return refused("line", error.to_string()),
@@ -72,7 +70,10 @@ fn load(mut folders: Vec<PathBuf>) -> Result<Catalog, Box<dyn Error>> {
             let path = entry?.path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "json") {
+            } else if path
+                .extension()
+                .is_some_and(|extension| extension == "json")
+            {
                 texts.push(std::fs::read_to_string(&path)?);
             }
         }

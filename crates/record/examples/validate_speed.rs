@@ -127,7 +127,10 @@ fn load(mut folders: Vec<PathBuf>) -> Result<Catalog, Box<dyn Error>> {
             let path = entry?.path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "json") {
+            } else if path
+                .extension()
+                .is_some_and(|extension| extension == "json")
+            {
                 texts.push(std::fs::read_to_string(&path)?);
             }
         }

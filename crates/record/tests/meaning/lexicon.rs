@@ -31,6 +31,12 @@ fn check_refused(text: &str, path: &str, reason: &str) {
     }
 }
 
+#[track_caller]
+fn check_field_refused(schema: serde_json::Value, path: &str, reason: &str) {
+    let path = format!("defs.main.record.properties.field.{path}");
+    check_refused(&with_field(schema), &path, reason);
+}
+
 #[test]
 fn valid_vectors_are_taken() {
     let Some(cases) = fixtures::cases("interop/lexicon/lexicon-valid.json") else {
@@ -118,8 +124,7 @@ fn one_name_for_two_documents_is_a_conflict_unless_they_agree() {
 }
 
 #[test]
-fn a_mistake_is_told_with_its_place() {
-    let field = "defs.main.record.properties.field";
+fn a_mistake_in_a_scalar_is_told_with_its_place() {
     for (schema, path, reason) in [
         (json!({"type": "strin"}), "type", "is not a type of field"),
         (json!({}), "type", "is missing"),
@@ -163,6 +168,14 @@ fn a_mistake_is_told_with_its_place() {
             "const",
             "must be true or false",
         ),
+    ] {
+        check_field_refused(schema, path, reason);
+    }
+}
+
+#[test]
+fn a_mistake_in_a_type_with_parts_is_told_with_its_place() {
+    for (schema, path, reason) in [
         (json!({"type": "array"}), "items", "is missing"),
         (
             json!({"type": "array", "items": {"type": "x"}}),
@@ -197,7 +210,7 @@ fn a_mistake_is_told_with_its_place() {
             "is a reserved name",
         ),
     ] {
-        check_refused(&with_field(schema), &format!("{field}.{path}"), reason);
+        check_field_refused(schema, path, reason);
     }
 }
 
