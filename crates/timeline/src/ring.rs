@@ -21,6 +21,8 @@ const KIND_SHIFT: u32 = 27;
 const PLACE: u32 = (1 << KIND_SHIFT) - 1;
 const DROPPED: u16 = 1 << 15;
 const NARROWEST: usize = 8;
+/// Entries a late record is compared with before its place is searched by halves.
+const STEPS_MAX: usize = 12;
 
 /// Widest ring there is; a length must leave one bit of its sixteen free.
 pub const RING_ITEMS_MAX: usize = 32_767;
@@ -81,6 +83,8 @@ pub(crate) struct Rings {
     heads: Column<Head>,
     floors: Column<i64>,
     slabs: Vec<Slab>,
+    /// The width of the last slab.
+    widest: usize,
     entries: u64,
     rings: u64,
 }
@@ -99,6 +103,7 @@ impl Rings {
             heads: Column::default(),
             floors: Column::default(),
             slabs,
+            widest,
             entries: 0,
             rings: 0,
         }
@@ -114,7 +119,7 @@ impl Rings {
 
     /// The most entries a ring holds.
     pub(crate) fn items_max(&self) -> usize {
-        self.slabs.last().map_or(1, Slab::width)
+        self.widest
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -127,9 +132,13 @@ impl Rings {
     /// The first branch is the product's inner loop: one head, one cell.
     #[inline]
     pub(crate) fn push(&mut self, slot: u32, number: u32, time_us: i64, records: &Records) -> bool {
-        let Some(head) = self.heads.get_mut(slot) else {
+        let Some(place) = self.heads.get_mut(slot) else {
             return false;
         };
+        // Read once, written once: a load that overlaps a store still under way
+        // waits for every cache miss before it, which makes a push ten times dearer.
+        let mut head = *place;
+        let widest = self.widest;
         if time_us > head.newest_us
             && let Some(slab) = self.slabs.get_mut(head.kind())
         {
@@ -138,7 +147,7 @@ impl Rings {
             if head.entries() < width {
                 head.len += 1;
                 self.entries += 1;
-            } else if width == self.slabs.last().map_or(1, Slab::width) {
+            } else if width == widest {
                 head.len |= DROPPED;
             } else {
                 self.widen(slot);
@@ -146,11 +155,8 @@ impl Rings {
             }
             head.newest_us = time_us;
             head.end = if end + 1 == width { 0 } else { head.end + 1 };
-            let kind = head.kind();
-            let ring = head.ring();
-            if let Some(slab) = self.slabs.get_mut(kind)
-                && let Some(cell) = slab.cell_mut(ring, end)
-            {
+            *place = head;
+            if let Some(cell) = slab.cell_mut(head.ring(), end) {
                 *cell = number;
             }
             return true;
@@ -171,26 +177,85 @@ impl Rings {
             self.widen(slot);
             return self.push_late(slot, number, time_us, records);
         }
-        let mut list = self.oldest_first(head);
-        let place = list.partition_point(|&one| records.compare(one, number) == Ordering::Less);
-        if list.get(place) == Some(&number) {
+        let newer = self.newer_than(slot, head, number, records);
+        if self.nth(slot, newer) == Some(number) {
             return false;
         }
-        let full = list.len() >= self.items_max();
-        if place == 0 && (full || head.has_dropped()) {
+        let full = head.entries() >= self.items_max();
+        if newer == head.entries() && (full || head.has_dropped()) {
             // Older than a floor that is, or now becomes, the oldest entry.
             if let Some(head) = self.heads.get_mut(slot) {
                 head.len |= DROPPED;
             }
             return false;
         }
-        list.insert(place, number);
-        let dropped = head.has_dropped() || full;
-        if full {
-            list.remove(0);
+        self.make_room(slot, newer, number, full);
+        if newer == 0
+            && let Some(head) = self.heads.get_mut(slot)
+        {
+            head.newest_us = time_us;
         }
-        self.write(slot, &list, dropped, records);
         true
+    }
+
+    /// How many entries of the ring are newer than `number`.
+    ///
+    /// Late records are seldom very late, so the newest entries are asked one
+    /// by one before the rest is halved.
+    fn newer_than(&self, slot: u32, head: Head, number: u32, records: &Records) -> usize {
+        let is_newer = |back: usize| {
+            self.nth(slot, back)
+                .is_some_and(|one| records.compare(one, number) == Ordering::Greater)
+        };
+        let near = head.entries().min(STEPS_MAX);
+        let Some(at) = (0..near).find(|&back| !is_newer(back)) else {
+            let (mut low, mut high) = (near, head.entries());
+            while low < high {
+                let middle = low.midpoint(high);
+                if is_newer(middle) {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+            return low;
+        };
+        at
+    }
+
+    /// Moves the `newer` newest entries up by one and writes `number` below them.
+    fn make_room(&mut self, slot: u32, newer: usize, number: u32, full: bool) {
+        let Some(head) = self.heads.get_mut(slot) else {
+            return;
+        };
+        let Some(slab) = self.slabs.get_mut(head.kind()) else {
+            return;
+        };
+        let width = slab.width();
+        let cells = slab.cells_mut(head.ring());
+        let mut to = usize::from(head.end);
+        for _ in 0..newer {
+            let from = to.checked_sub(1).unwrap_or(width - 1);
+            let moved = cells.get(from).copied().unwrap_or_default();
+            if let Some(cell) = cells.get_mut(to) {
+                *cell = moved;
+            }
+            to = from;
+        }
+        if let Some(cell) = cells.get_mut(to) {
+            *cell = number;
+        }
+        head.end = if usize::from(head.end) + 1 == width {
+            0
+        } else {
+            head.end + 1
+        };
+        if full {
+            head.len |= DROPPED;
+        } else {
+            head.len += 1;
+            self.entries += 1;
+        }
     }
 
     fn width(&self, head: Head) -> usize {

@@ -83,7 +83,11 @@ impl Sequence {
                 }
                 block.push_back(number);
             }
-            _ => self.blocks.push_back(VecDeque::from([number])),
+            _ => {
+                // Most outboxes never need a second block.
+                self.blocks.reserve_exact(1);
+                self.blocks.push_back(VecDeque::from([number]));
+            }
         }
     }
 
