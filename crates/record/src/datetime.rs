@@ -115,9 +115,9 @@ fn parse_fraction(bytes: &[u8]) -> Option<(i64, &[u8])> {
     let (digits, rest) = digits.split_at_checked(count)?;
     let us = digits
         .iter()
-        .chain(std::iter::repeat(&b'0'))
         .take(6)
         .fold(0, |us, byte| us * 10 + i64::from(byte - b'0'));
+    let us = us * 10i64.pow(6u32.saturating_sub(count as u32));
     Some((us, rest))
 }
 

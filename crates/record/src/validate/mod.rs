@@ -30,7 +30,7 @@ impl Catalog {
             return Err(Fault::new("a collection with a lexicon", nsid).finish());
         };
         match record.get("$type") {
-            Some(Value::Text(name)) if name == nsid => {}
+            Some(Value::Text(name)) if *name == *nsid => {}
             Some(other) => {
                 let expected = format!("\"{nsid}\"");
                 return Err(Fault::of(expected, other).under("$type").finish());

@@ -159,8 +159,10 @@ fn present_if_required(field: &Field) -> Checked {
 /// A field the lexicon does not name. Keys with a dollar sign belong to the
 /// data model, which has its own opinion on them.
 fn undescribed(key: &str, value: &Value<'_>, entries: &Entries<'_>, room: usize) -> Checked {
-    if key.starts_with('$') {
-        json::check_map(entries).map_err(model_fault)?;
+    match value {
+        Value::Text(name) if key == "$type" && !matches!(&**name, "" | "blob") => return Ok(()),
+        _ if key.starts_with('$') => json::check_map(entries).map_err(model_fault)?,
+        _ => {}
     }
     model(value, room).map_err(|fault| fault.under(key))
 }
