@@ -1,0 +1,8 @@
+//! Every integration test, in one binary.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout)]
+
+mod oracle;
+mod page;
+mod peers;
+mod tidy;
