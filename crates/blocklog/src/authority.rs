@@ -153,7 +153,8 @@ impl Authority<'_> {
             .position_max)
     }
 
-    /// Go on at a cursor, if it is from this history.
+    /// Go on at a cursor, if it is from this history. A cursor that nobody can
+    /// verify any more is refused: reading on might skip what was lost.
     fn resume(&self, space: &str, state: &SpaceState, text: &str) -> Result<Start, Fault> {
         let cursor = Cursor::decode(text).map_err(|_| Fault::BadCursor)?;
         if cursor.position > INTEGER_MAX {
@@ -170,7 +171,7 @@ impl Authority<'_> {
         if verifiable {
             let beyond = cursor.position > position_max;
             let here = self.store.head(space, cursor.position)?;
-            if beyond || here.is_some_and(|here| here != cursor.head) {
+            if beyond || here != Some(cursor.head) {
                 return Err(Fault::RolledBack {
                     epoch: state.epoch,
                     position_max,

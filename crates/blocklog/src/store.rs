@@ -16,6 +16,10 @@ use crate::page::{Page, PageMax, Selection, Start};
 use crate::replica::{Acknowledged, Adopted, Lane, Mode, Pulled, Target, Upstream};
 use crate::signature::Author;
 
+/// How many heads of evicted positions a space remembers, so that the cursors
+/// of readers who stood there can still be told from those of another history.
+pub const EVICTED_HEADS_MAX: u64 = 100_000;
+
 /// Why a store could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -156,8 +160,9 @@ pub trait LogStore: Send + Sync {
     /// The block with this key.
     fn block(&self, space: &str, key: &BlockKey) -> Result<Option<Held>, StoreError>;
 
-    /// The head at `position`: `None` if it was never given, or its block is
-    /// evicted. The head at 0 is the default.
+    /// The head at `position`: `None` if it was never given, or its block was
+    /// evicted before the newest [`EVICTED_HEADS_MAX`]. The head at 0 is the
+    /// default.
     fn head(&self, space: &str, position: u64) -> Result<Option<Head>, StoreError>;
 
     /// The highest position given before `time_ms`; 0 if none.

@@ -250,6 +250,10 @@ impl Sync {
     ) -> Result<Option<(RequestId, Request)>, StoreError> {
         let upstream = store.upstream(&self.space)?;
         let lanes = store.lanes(&self.space)?;
+        if lanes.iter().all(|lane| lane.mode == Mode::None) {
+            (self.round_open, self.push_wanted) = (false, false);
+            return Ok(None);
+        }
         let may_push = self.push_wanted && !upstream.healing && upstream.epoch.is_some();
         let push_turn = !(self.pushed_last && self.round_open);
         if may_push && push_turn {

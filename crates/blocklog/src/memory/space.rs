@@ -13,7 +13,8 @@ use crate::page::{Gather, Page, PageMax, PendingStart, Selection, Start};
 use crate::replica::{Lane, Mode, Target, Upstream};
 use crate::signature::Author;
 use crate::store::{
-    AppendError, FeedName, FeedState, Keep, Role, SpaceState, StoreError, Subscription,
+    AppendError, EVICTED_HEADS_MAX, FeedName, FeedState, Keep, Role, SpaceState, StoreError,
+    Subscription,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,6 +50,7 @@ pub(super) struct Space {
     pub(super) blocks: BTreeMap<BlockKey, Slot>,
     pub(super) positions: BTreeMap<u64, BlockKey>,
     pub(super) pending: BTreeSet<PendingKey>,
+    evicted_heads: BTreeMap<u64, Head>,
     subscriptions: BTreeMap<String, Subscription>,
     pub(super) upstream: Upstream,
     pub(super) lanes: BTreeMap<Target, Lane>,
@@ -68,6 +70,7 @@ impl Space {
             blocks: BTreeMap::new(),
             positions: BTreeMap::new(),
             pending: BTreeSet::new(),
+            evicted_heads: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             upstream: Upstream::default(),
             lanes: BTreeMap::new(),
@@ -379,8 +382,10 @@ impl Space {
         if position == 0 {
             return Some(Head::default());
         }
-        let key = self.positions.get(&position)?;
-        self.blocks.get(key).map(|slot| slot.head)
+        match self.positions.get(&position) {
+            Some(key) => self.blocks.get(key).map(|slot| slot.head),
+            None => self.evicted_heads.get(&position).copied(),
+        }
     }
 
     pub(super) fn position_before(&self, time_ms: u64) -> u64 {
@@ -455,11 +460,16 @@ impl Space {
         let mut gone = 0;
         for (position, key) in all.into_iter().take(surplus.min(slice_max)) {
             self.positions.remove(&position);
-            self.blocks.remove(&key);
+            if let Some(slot) = self.blocks.remove(&key) {
+                self.evicted_heads.insert(position, slot.head);
+            }
             if let Some(feed) = self.feeds.get_mut(feed) {
                 feed.evicted_through = feed.evicted_through.max(position);
             }
             gone += 1;
+        }
+        while self.evicted_heads.len() as u64 > EVICTED_HEADS_MAX {
+            self.evicted_heads.pop_first();
         }
         gone
     }
