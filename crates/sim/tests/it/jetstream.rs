@@ -82,6 +82,7 @@ async fn version_1_tells_every_operation_from_a_time_on() {
     for kind in ["commit", "identity", "account"] {
         assert!(messages.iter().any(|it| it["kind"] == kind), "{kind}");
     }
+    assert!(messages.iter().all(|it| it["kind"] != "sync"));
     let create = messages
         .iter()
         .find(|it| it["commit"]["operation"] == "create");

@@ -1,6 +1,7 @@
 //! The simulator through the door its users take.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod acts;
 mod client;
 mod faults;
 mod jetstream;
