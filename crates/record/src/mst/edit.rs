@@ -73,15 +73,14 @@ fn put_below(
     Ok(None)
 }
 
-/// Takes `key` out and returns its value; `None` if it was not there.
+/// Takes `key` out and returns its value. For a key that is not there the
+/// tree stays the same, but nodes on the way are copied and named anew, so
+/// callers look first.
 pub(super) fn take(
     root: &mut Arc<Node>,
     key: &[u8],
     source: &impl Source,
 ) -> Result<Option<Cid>, MstError> {
-    if get(root, key, source)?.is_none() {
-        return Ok(None);
-    }
     let taken = take_below(root, key, source)?;
     // A root without keys hands over to its only child.
     while root.entries.is_empty() && !root.is_empty() {

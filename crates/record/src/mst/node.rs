@@ -221,9 +221,8 @@ impl Node {
     /// What a single node can prove of itself: its keys are of its layer.
     /// Their order was checked on reading.
     fn check(&mut self, layer: Option<u8>) -> Result<(), MstError> {
-        let first = self.entries.first().map(|entry| height(&entry.key));
-        match (layer, first) {
-            (None, Some(height)) => self.layer = height,
+        match (layer, self.entries.first()) {
+            (None, Some(first)) => self.layer = height(&first.key),
             // The empty repo: a root without keys, which must have no link either.
             (None, None) if self.is_empty() => {}
             (None, None) => return Err(MstError::Malformed("a root without keys")),

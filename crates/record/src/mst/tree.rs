@@ -48,6 +48,9 @@ impl Tree {
 
     /// Removes the record at `path`; returns it if there was one.
     pub fn remove(&mut self, path: &str) -> Result<Option<Cid>, MstError> {
+        if self.get(path).is_none() {
+            return Ok(None);
+        }
         edit::take(&mut self.root, path.as_bytes(), &Nowhere)
     }
 
