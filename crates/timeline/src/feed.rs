@@ -130,13 +130,10 @@ impl Feed {
             let Some(lane) = self.lanes.get_mut(lane_at) else {
                 return;
             };
-            let mut pushes = 0;
-            for slots in entry.readers.slices() {
-                for &slot in slots {
-                    pushes += u64::from(lane.rings.push(slot, number, time_us, &lane.records));
-                }
+            let rings = &mut lane.rings;
+            for slots in entry.readers.slices_from(0) {
+                self.tally.pushes += rings.push_all(slots, number, time_us, &lane.records);
             }
-            self.tally.pushes += pushes;
         } else if self.jobs.len() < self.fanout_jobs_max {
             self.audience.fanout_begins(key);
             self.jobs.push_back(Job {

@@ -120,11 +120,21 @@ impl Lane {
     pub(crate) fn add(&mut self, record: &NewRecord<'_>) -> Result<u32, Inserted> {
         let KeyId(author) = record.author;
         let RecordId(id) = record.id;
-        let keys: Vec<u32> = record.keys.iter().map(|&KeyId(key)| key).collect();
+        let (one, many);
+        let keys: &[u32] = match record.keys {
+            [KeyId(key)] => {
+                one = [*key];
+                &one
+            }
+            keys => {
+                many = keys.iter().map(|&KeyId(key)| key).collect::<Vec<u32>>();
+                &many
+            }
+        };
         if let Some(known) = self.records.number_of(id) {
             if self
                 .records
-                .says(known, record.time_us, record.uri, author, &keys)
+                .says(known, record.time_us, record.uri, author, keys)
             {
                 return Err(Inserted::Repeated);
             }
@@ -133,11 +143,12 @@ impl Lane {
         if !self.loading && record.time_us <= self.floor_us {
             return Err(Inserted::Below);
         }
+        let like = self.outbox(author).and_then(Sequence::newest);
         let number = self
             .records
-            .add(id, record.time_us, record.uri, author, &keys);
+            .add(id, record.time_us, record.uri, author, keys, like);
         self.window.insert(number, &self.records);
-        for key in keys {
+        for &key in keys {
             self.publish(key, number, record.time_us);
         }
         Ok(number)

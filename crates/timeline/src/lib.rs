@@ -43,6 +43,8 @@ mod page;
 
 mod feed;
 
+mod warm;
+
 mod sweep;
 
 mod reading;

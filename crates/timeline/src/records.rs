@@ -10,7 +10,7 @@
 //! so that lists holding it stay sorted; the sweep frees it once no list does.
 
 use crate::column::{Bits, Column};
-use crate::shards::Shards;
+use crate::shards::{Counting, Shards};
 use crate::uris::{Packed, Uris};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -65,7 +65,7 @@ pub(crate) struct Records {
     wide_free: Vec<u32>,
     wide_next: u32,
     uris: Uris,
-    numbers: Shards<u64, u32>,
+    numbers: Shards<u64, u32, Counting>,
     gone: Bits,
     free: VecDeque<u32>,
     next: u32,
@@ -82,6 +82,7 @@ impl Records {
         self.numbers.get(&id).copied()
     }
 
+    /// Takes a record in. `like` is one of the same author, if any.
     pub(crate) fn add(
         &mut self,
         id: u64,
@@ -89,8 +90,10 @@ impl Records {
         uri: &str,
         author: u32,
         keys: &[u32],
+        like: Option<u32>,
     ) -> u32 {
-        let packed = self.uris.pack(uri);
+        let like = like.and_then(|like| Some(self.rows.get(like)?.packed()));
+        let packed = self.uris.pack(uri, like);
         let mut prefix = packed.prefix;
         if packed.tid {
             prefix |= TID;
@@ -199,6 +202,13 @@ impl Records {
             .map_or_else(String::new, |row| self.uris.text(row.packed()))
     }
 
+    /// Some of the text a record's URI begins with, to have it at hand.
+    pub(crate) fn touch_uri(&self, number: u32) -> u32 {
+        self.rows
+            .get(number)
+            .map_or(0, |row| self.uris.prefix_end(row.packed()))
+    }
+
     pub(crate) fn position(&self, number: u32) -> Position {
         Position {
             time_us: self.time_us(number),
@@ -260,8 +270,8 @@ mod tests {
     #[test]
     fn a_record_keeps_its_place_in_the_order_after_it_is_gone() {
         let mut records = Records::default();
-        let old = records.add(1, 10, "at://a/c/2222222222222", 1, &[1]);
-        let new = records.add(2, 10, "at://a/c/2222222222223", 1, &[1, 9, 9]);
+        let old = records.add(1, 10, "at://a/c/2222222222222", 1, &[1], None);
+        let new = records.add(2, 10, "at://a/c/2222222222223", 1, &[1, 9, 9], Some(old));
         assert_eq!(records.compare(new, old), Ordering::Greater);
         assert!(records.remove(old));
         assert!(!records.remove(old));
@@ -272,7 +282,7 @@ mod tests {
         assert!(records.says(new, 10, "at://a/c/2222222222223", 1, &[9, 1]));
         assert!(!records.says(new, 10, "at://a/c/2222222222223", 1, &[1]));
         records.free(old);
-        assert_eq!(records.add(3, 5, "x", 2, &[2]), old);
+        assert_eq!(records.add(3, 5, "x", 2, &[2], None), old);
         assert!(!records.is_gone(old));
     }
 

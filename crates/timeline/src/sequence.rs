@@ -15,9 +15,25 @@ use std::collections::VecDeque;
 const BLOCK_MAX: usize = 1024;
 
 /// Record numbers, oldest first, in blocks.
-#[derive(Debug, Default)]
+///
+/// The newest block stands in the sequence itself: most outboxes have no other.
+#[derive(Debug)]
 pub(crate) struct Sequence {
-    blocks: VecDeque<VecDeque<u32>>,
+    older: VecDeque<VecDeque<u32>>,
+    /// Empty only if everything is.
+    newest: VecDeque<u32>,
+    /// No record here is later.
+    newest_us: i64,
+}
+
+impl Default for Sequence {
+    fn default() -> Self {
+        Self {
+            older: VecDeque::new(),
+            newest: VecDeque::new(),
+            newest_us: i64::MIN,
+        }
+    }
 }
 
 /// A place in a [`Sequence`], walking towards older records.
@@ -30,73 +46,89 @@ pub(crate) struct Walk {
 
 impl Sequence {
     pub(crate) fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.newest.is_empty()
     }
 
     pub(crate) fn newest(&self) -> Option<u32> {
-        self.blocks.back()?.back().copied()
+        self.newest.back().copied()
     }
 
     pub(crate) fn oldest(&self) -> Option<u32> {
-        self.blocks.front()?.front().copied()
+        self.older.front().unwrap_or(&self.newest).front().copied()
     }
 
-    /// The first block whose last element satisfies `late_enough`.
+    #[inline]
+    fn block(&self, at: usize) -> &VecDeque<u32> {
+        self.older.get(at).unwrap_or(&self.newest)
+    }
+
+    fn block_mut(&mut self, at: usize) -> &mut VecDeque<u32> {
+        self.older.get_mut(at).unwrap_or(&mut self.newest)
+    }
+
+    /// The first block whose last element satisfies `late_enough`, else the newest.
     fn block_where(&self, late_enough: impl Fn(u32) -> bool) -> usize {
-        self.blocks
+        self.older
             .partition_point(|block| block.back().is_some_and(|&last| !late_enough(last)))
     }
 
     /// Puts `number` in its place; false if it was there.
     pub(crate) fn insert(&mut self, number: u32, records: &Records) -> bool {
-        let newest = self.newest();
-        if newest.is_none_or(|newest| records.compare(newest, number) == Ordering::Less) {
+        let time_us = records.time_us(number);
+        if time_us > self.newest_us || self.is_empty() {
+            self.newest_us = self.newest_us.max(time_us);
             self.append(number);
             return true;
         }
         let at = self.block_where(|last| records.compare(last, number) != Ordering::Less);
-        let Some(block) = self.blocks.get_mut(at) else {
-            return false;
-        };
+        let block = self.block_mut(at);
         let place = block.partition_point(|&one| records.compare(one, number) == Ordering::Less);
         if block.get(place) == Some(&number) {
             return false;
         }
         if at == 0 && place == 0 && block.len() >= BLOCK_MAX {
             // Loading walks backwards in time; a full block at the old end needs no split.
-            self.blocks.push_front(VecDeque::from([number]));
+            self.older.push_front(VecDeque::from([number]));
             return true;
         }
         block.insert(place, number);
         if block.len() > BLOCK_MAX {
             let upper = block.split_off(BLOCK_MAX / 2);
-            self.blocks.insert(at + 1, upper);
+            if at < self.older.len() {
+                self.older.insert(at + 1, upper);
+            } else {
+                let lower = std::mem::replace(&mut self.newest, upper);
+                self.older.push_back(lower);
+            }
         }
         true
     }
 
     fn append(&mut self, number: u32) {
-        match self.blocks.back_mut() {
-            Some(block) if block.len() < BLOCK_MAX => {
-                if block.len() == block.capacity() {
-                    block.reserve_exact((block.len() / 4).max(2));
-                }
-                block.push_back(number);
-            }
-            _ => {
-                // Most outboxes never need a second block.
-                self.blocks.reserve_exact(1);
-                self.blocks.push_back(VecDeque::from([number]));
-            }
+        if self.newest.len() >= BLOCK_MAX {
+            let full = std::mem::take(&mut self.newest);
+            self.older.push_back(full);
+        }
+        if self.newest.len() == self.newest.capacity() {
+            self.newest.reserve_exact((self.newest.len() / 4).max(2));
+        }
+        self.newest.push_back(number);
+    }
+
+    fn drop_empty(&mut self, at: usize) {
+        if at < self.older.len() {
+            self.older.remove(at);
+        } else {
+            self.newest = self.older.pop_back().unwrap_or_default();
         }
     }
 
     /// Takes out the oldest.
     pub(crate) fn pop_oldest(&mut self) -> Option<u32> {
-        let block = self.blocks.front_mut()?;
+        let block = self.block_mut(0);
         let number = block.pop_front();
         if block.is_empty() {
-            self.blocks.pop_front();
+            self.drop_empty(0);
         }
         number
     }
@@ -104,16 +136,14 @@ impl Sequence {
     /// Takes out `number` wherever it is; false if it is not there.
     pub(crate) fn remove(&mut self, number: u32, records: &Records) -> bool {
         let at = self.block_where(|last| records.compare(last, number) != Ordering::Less);
-        let Some(block) = self.blocks.get_mut(at) else {
-            return false;
-        };
+        let block = self.block_mut(at);
         let place = block.partition_point(|&one| records.compare(one, number) == Ordering::Less);
         if block.get(place) != Some(&number) {
             return false;
         }
         block.remove(place);
         if block.is_empty() {
-            self.blocks.remove(at);
+            self.drop_empty(at);
         }
         true
     }
@@ -122,14 +152,14 @@ impl Sequence {
     pub(crate) fn walk(&self, before: Option<&Position>, records: &Records) -> Walk {
         let Some(before) = before else {
             return Walk {
-                block: self.blocks.len(),
-                end: 0,
+                block: self.older.len(),
+                end: self.newest.len(),
             };
         };
         let block = self.block_where(|last| !records.is_older(last, before));
-        let end = self.blocks.get(block).map_or(0, |cells| {
-            cells.partition_point(|&one| records.is_older(one, before))
-        });
+        let end = self
+            .block(block)
+            .partition_point(|&one| records.is_older(one, before));
         Walk { block, end }
     }
 
@@ -138,10 +168,10 @@ impl Sequence {
     pub(crate) fn back(&self, walk: &mut Walk) -> Option<u32> {
         while walk.end == 0 {
             walk.block = walk.block.checked_sub(1)?;
-            walk.end = self.blocks.get(walk.block)?.len();
+            walk.end = self.block(walk.block).len();
         }
         walk.end -= 1;
-        self.blocks.get(walk.block)?.get(walk.end).copied()
+        self.block(walk.block).get(walk.end).copied()
     }
 }
 
@@ -154,7 +184,9 @@ mod tests {
         let numbers = times
             .iter()
             .enumerate()
-            .map(|(at, &time)| records.add(at as u64, time, &format!("at://a/b/{at:09}"), 1, &[1]))
+            .map(|(at, &time)| {
+                records.add(at as u64, time, &format!("at://a/b/{at:09}"), 1, &[1], None)
+            })
             .collect();
         (records, numbers)
     }

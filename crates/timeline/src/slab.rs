@@ -62,6 +62,16 @@ impl Slab {
     }
 
     #[inline]
+    pub(crate) fn cell(&self, ring: u32, cell: usize) -> u32 {
+        let (chunk, start) = self.place(ring);
+        let cells = self.chunks.get(chunk);
+        cells
+            .and_then(|cells| cells.get(start + cell))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    #[inline]
     pub(crate) fn cell_mut(&mut self, ring: u32, cell: usize) -> Option<&mut u32> {
         let (chunk, start) = self.place(ring);
         self.chunks.get_mut(chunk)?.get_mut(start + cell)

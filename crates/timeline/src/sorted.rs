@@ -13,9 +13,13 @@
 const BLOCK_MAX: usize = 2048;
 
 /// A set of `u32` in blocks of at most 2048.
+///
+/// The first block stands in the set itself, because most sets have no other
+/// and a fan-out pays for every pointer it follows.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Sorted {
-    blocks: Vec<Vec<u32>>,
+    first: Vec<u32>,
+    rest: Vec<Vec<u32>>,
     len: usize,
 }
 
@@ -29,44 +33,60 @@ impl Sorted {
         numbers.sort_unstable();
         numbers.dedup();
         let len = numbers.len();
-        let blocks = if len <= BLOCK_MAX {
+        if len <= BLOCK_MAX {
             numbers.shrink_to_fit();
-            vec![numbers]
-        } else {
-            // Three quarters full, so that the next additions split nothing.
-            numbers
-                .chunks(BLOCK_MAX / 4 * 3)
-                .map(<[u32]>::to_vec)
-                .collect()
-        };
-        Self { blocks, len }
+            return Self {
+                first: numbers,
+                rest: Vec::new(),
+                len,
+            };
+        }
+        // Three quarters full, so that the next additions split nothing.
+        let mut blocks = numbers.chunks(BLOCK_MAX / 4 * 3).map(<[u32]>::to_vec);
+        Self {
+            first: blocks.next().unwrap_or_default(),
+            rest: blocks.collect(),
+            len,
+        }
     }
 
-    /// The block that holds `number` or would.
+    /// The block that holds `number` or would: 0 is the first.
+    #[inline]
     fn block_of(&self, number: u32) -> usize {
-        if self.blocks.len() <= 1 {
+        if self.rest.is_empty() {
             return 0;
         }
-        let after = self
-            .blocks
-            .partition_point(|block| block.first().is_some_and(|&first| first <= number));
-        after.saturating_sub(1)
+        self.rest
+            .partition_point(|block| block.first().is_some_and(|&first| first <= number))
+    }
+
+    #[inline]
+    fn block(&self, at: usize) -> &[u32] {
+        match at.checked_sub(1) {
+            None => &self.first,
+            Some(at) => self.rest.get(at).map_or(&[], Vec::as_slice),
+        }
+    }
+
+    #[inline]
+    fn block_mut(&mut self, at: usize) -> &mut Vec<u32> {
+        match at.checked_sub(1) {
+            None => &mut self.first,
+            Some(at) => self.rest.get_mut(at).expect("block_of names a block"),
+        }
     }
 
     #[inline]
     pub(crate) fn contains(&self, number: u32) -> bool {
-        self.blocks
-            .get(self.block_of(number))
-            .is_some_and(|block| block.binary_search(&number).is_ok())
+        self.block(self.block_of(number))
+            .binary_search(&number)
+            .is_ok()
     }
 
     /// Adds `number`; false if it was there.
     pub(crate) fn insert(&mut self, number: u32) -> bool {
         let at = self.block_of(number);
-        if self.blocks.is_empty() {
-            self.blocks.push(Vec::new());
-        }
-        let block = self.blocks.get_mut(at).expect("block_of names a block");
+        let block = self.block_mut(at);
         let Err(place) = block.binary_search(&number) else {
             return false;
         };
@@ -75,63 +95,55 @@ impl Sorted {
             block.reserve_exact((block.len() / 4).max(2));
         }
         block.insert(place, number);
-        self.len += 1;
         if block.len() > BLOCK_MAX {
             let upper = block.split_off(BLOCK_MAX / 2);
-            self.blocks.insert(at + 1, upper);
+            self.rest.insert(at, upper);
         }
+        self.len += 1;
         true
     }
 
     /// Takes `number` out; false if it was not there.
     pub(crate) fn remove(&mut self, number: u32) -> bool {
         let at = self.block_of(number);
-        let Some(block) = self.blocks.get_mut(at) else {
-            return false;
-        };
+        let block = self.block_mut(at);
         let Ok(place) = block.binary_search(&number) else {
             return false;
         };
         block.remove(place);
-        self.len -= 1;
-        if block.is_empty() {
-            self.blocks.remove(at);
+        if block.is_empty() && !self.rest.is_empty() {
+            let emptied = at.saturating_sub(1);
+            let next = self.rest.remove(emptied);
+            if at == 0 {
+                self.first = next;
+            }
         }
+        self.len -= 1;
         true
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.blocks.iter().flatten().copied()
-    }
-
-    /// The blocks in order; the fan-out's inner loop wants plain slices.
-    pub(crate) fn slices(&self) -> impl Iterator<Item = &[u32]> {
-        self.blocks.iter().map(Vec::as_slice)
+        self.slices_from(0).flatten().copied()
     }
 
     /// Members at or above `number`, ascending.
     pub(crate) fn from(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
+        self.slices_from(number).flatten().copied()
+    }
+
+    /// The same in slices; the fan-out's inner loop wants them plain.
+    pub(crate) fn slices_from(&self, number: u32) -> impl Iterator<Item = &[u32]> {
         let at = self.block_of(number);
-        let (first, rest) = match self.blocks.get(at) {
-            Some(block) => {
-                let place = block.partition_point(|&member| member < number);
-                (
-                    block
-                        .split_at_checked(place)
-                        .map_or(&[][..], |(_, tail)| tail),
-                    self.blocks
-                        .split_at_checked(at + 1)
-                        .map_or(&[][..], |(_, tail)| tail),
-                )
-            }
-            None => (&[][..], &[][..]),
-        };
-        first.iter().chain(rest.iter().flatten()).copied()
+        let block = self.block(at);
+        let place = block.partition_point(|&member| member < number);
+        let (_, tail) = block.split_at_checked(place).unwrap_or((&[], &[]));
+        let (_, rest) = self.rest.split_at_checked(at).unwrap_or((&[], &[]));
+        std::iter::once(tail).chain(rest.iter().map(Vec::as_slice))
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let cells: usize = self.blocks.iter().map(Vec::capacity).sum();
-        cells * 4 + self.blocks.capacity() * size_of::<Vec<u32>>()
+        let rest: usize = self.rest.iter().map(Vec::capacity).sum();
+        (self.first.capacity() + rest) * 4 + self.rest.capacity() * size_of::<Vec<u32>>()
     }
 }
 

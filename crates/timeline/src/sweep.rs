@@ -190,10 +190,18 @@ impl Feed {
         let mut looked_at = 0;
         let mut pushes = 0;
         let mut last = None;
-        for slot in entry.readers.from(job.next_slot).take(turn) {
-            pushes += u64::from(lane.rings.push(slot, job.number, time_us, &lane.records));
-            looked_at += 1;
-            last = Some(slot);
+        for slots in entry.readers.slices_from(job.next_slot) {
+            let (slots, _) = slots
+                .split_at_checked(turn - looked_at)
+                .unwrap_or((slots, &[]));
+            pushes += lane
+                .rings
+                .push_all(slots, job.number, time_us, &lane.records);
+            looked_at += slots.len();
+            last = slots.last().copied().or(last);
+            if looked_at == turn {
+                break;
+            }
         }
         self.tally.pushes += pushes;
         let next = last.and_then(|slot| slot.checked_add(1));

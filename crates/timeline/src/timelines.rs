@@ -19,6 +19,7 @@ use crate::reading::{Cold, Inspection, Reading};
 use crate::settings::{KeyId, RecordId, Settings};
 use crate::shards::Quick;
 use crate::sweep::{Due, Sweep};
+use crate::warm::BATCH;
 use std::collections::HashSet;
 
 /// What the engine holds and has done; for metrics.
@@ -124,6 +125,25 @@ impl Timelines {
             while self.records() > self.settings.window_records_max() && self.evict() {}
         }
         outcome
+    }
+
+    /// Several records of one target, in order; the same as one after another,
+    /// at about a third of the cost.
+    pub fn insert_all(&mut self, feed: usize, target: usize, records: &[NewRecord<'_>]) {
+        for some in records.chunks(BATCH) {
+            self.warm(feed, target, some);
+            for record in some {
+                self.insert(feed, target, *record);
+            }
+        }
+    }
+
+    /// Fetches the memory that inserting these records will need. It changes
+    /// nothing; a caller whose batch mixes kinds of changes calls it first.
+    pub fn warm(&self, feed: usize, target: usize, records: &[NewRecord<'_>]) {
+        if let Some((feed, _)) = self.feeds.get(feed) {
+            feed.warm(target, records);
+        }
     }
 
     fn records(&self) -> usize {

@@ -87,6 +87,17 @@ impl Texts {
         number
     }
 
+    /// Counts one more use of `number` if that is what `text` is.
+    fn keep_same(&mut self, number: u32, text: &str) -> bool {
+        match self.kept.get_mut(number) {
+            Some(Some((kept, count))) if **kept == *text => {
+                *count += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
     fn drop_one(&mut self, number: u32) {
         let Some(place) = self.kept.get_mut(number) else {
             return;
@@ -119,10 +130,15 @@ pub(crate) struct Uris {
 }
 
 impl Uris {
-    pub(crate) fn pack(&mut self, uri: &str) -> Packed {
+    /// Packs a URI. `like` is one that may well begin the same, which is
+    /// quicker to see than to look up.
+    pub(crate) fn pack(&mut self, uri: &str, like: Option<Packed>) -> Packed {
         let cut = uri.rfind('/').map_or(0, |slash| slash + 1);
         let (prefix, key) = uri.split_at_checked(cut).unwrap_or(("", uri));
-        let prefix = self.prefixes.keep(prefix);
+        let prefix = match like {
+            Some(like) if self.prefixes.keep_same(like.prefix, prefix) => like.prefix,
+            _ => self.prefixes.keep(prefix),
+        };
         match tid_number(key) {
             Some(tail) => Packed {
                 prefix,
@@ -159,6 +175,12 @@ impl Uris {
         text
     }
 
+    /// The last byte before the record key.
+    pub(crate) fn prefix_end(&self, packed: Packed) -> u32 {
+        let text = self.prefixes.text(packed.prefix);
+        text.as_bytes().last().copied().map_or(0, u32::from)
+    }
+
     /// Compares as the texts would, byte by byte.
     pub(crate) fn compare(&self, one: Packed, other: Packed) -> Ordering {
         if one.prefix == other.prefix && one.tid && other.tid {
@@ -192,7 +214,7 @@ mod tests {
             "at://did:plc:a/app.bsky.feed.post/",
         ];
         let mut uris = Uris::default();
-        let packed: Vec<_> = texts.iter().map(|text| uris.pack(text)).collect();
+        let packed: Vec<_> = texts.iter().map(|text| uris.pack(text, None)).collect();
         for (one, text) in packed.iter().zip(texts) {
             assert_eq!(uris.text(*one), text);
             for (other, other_text) in packed.iter().zip(texts) {
@@ -209,8 +231,8 @@ mod tests {
     #[test]
     fn a_text_no_longer_used_is_forgotten() {
         let mut uris = Uris::default();
-        let one = uris.pack("at://a/b/self");
-        let two = uris.pack("at://a/b/self");
+        let one = uris.pack("at://a/b/self", None);
+        let two = uris.pack("at://a/b/self", Some(one));
         uris.release(one);
         assert_eq!(uris.text(two), "at://a/b/self");
         uris.release(two);

@@ -82,36 +82,91 @@ impl World {
         while self.engine.step(self.now_us, 1 << 20) {}
     }
 
-    /// One record by `author`, fifty a second as on the public network, and now and
-    /// then a few seconds late as records from a network are.
-    pub(crate) fn post(&mut self, author: u32) {
-        self.now_us += 20_000;
-        let late_us = match self.random.below(100) {
-            0..70 => i64::from(self.random.below(300_000)),
-            70..99 => i64::from(self.random.below(3_000_000)),
-            _ => i64::from(self.random.below(60_000_000)),
-        };
-        self.post_at(author, self.now_us - late_us);
+    /// Records by these authors, fifty a second as on the public network, and
+    /// now and then a few seconds late as records from a network are.
+    pub(crate) fn draft(&mut self, authors: &[u32]) -> Vec<Draft> {
+        authors
+            .iter()
+            .map(|&author| {
+                self.now_us += 20_000;
+                self.posted += 1;
+                let late_us = match self.random.below(100) {
+                    0..70 => i64::from(self.random.below(300_000)),
+                    70..99 => i64::from(self.random.below(3_000_000)),
+                    _ => i64::from(self.random.below(60_000_000)),
+                };
+                Draft {
+                    id: self.posted,
+                    author,
+                    time_us: self.now_us - late_us,
+                    uri: uri(author, self.posted),
+                }
+            })
+            .collect()
     }
 
-    pub(crate) fn post_at(&mut self, author: u32, time_us: i64) {
-        self.posted += 1;
-        let uri = format!(
-            "at://did:plc:{author:024}/app.bsky.feed.post/{}",
-            tid(self.posted)
-        );
+    pub(crate) fn publish(&mut self, draft: &Draft) {
         self.engine.insert(
             0,
             0,
             NewRecord {
-                id: RecordId(self.posted),
-                time_us,
-                uri: &uri,
-                author: KeyId(author),
-                keys: &[KeyId(author)],
+                id: RecordId(draft.id),
+                time_us: draft.time_us,
+                uri: &draft.uri,
+                author: KeyId(draft.author),
+                keys: &[KeyId(draft.author)],
             },
         );
     }
+
+    pub(crate) fn publish_all(&mut self, drafts: &[Draft]) {
+        let keys: Vec<[KeyId; 1]> = drafts.iter().map(|draft| [KeyId(draft.author)]).collect();
+        let records: Vec<NewRecord<'_>> = drafts
+            .iter()
+            .zip(&keys)
+            .map(|(draft, keys)| NewRecord {
+                id: RecordId(draft.id),
+                time_us: draft.time_us,
+                uri: &draft.uri,
+                author: KeyId(draft.author),
+                keys,
+            })
+            .collect();
+        self.engine.insert_all(0, 0, &records);
+    }
+
+    pub(crate) fn post(&mut self, author: u32) {
+        for draft in self.draft(&[author]) {
+            self.publish(&draft);
+        }
+    }
+
+    pub(crate) fn post_at(&mut self, author: u32, time_us: i64) {
+        self.posted += 1;
+        let draft = Draft {
+            id: self.posted,
+            author,
+            time_us,
+            uri: uri(author, self.posted),
+        };
+        self.publish(&draft);
+    }
+}
+
+/// A record made up, not yet published.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    id: u64,
+    author: u32,
+    time_us: i64,
+    uri: String,
+}
+
+fn uri(author: u32, number: u64) -> String {
+    format!(
+        "at://did:plc:{author:024}/app.bsky.feed.post/{}",
+        tid(number)
+    )
 }
 
 fn tid(number: u64) -> String {
