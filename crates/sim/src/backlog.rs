@@ -85,3 +85,55 @@ impl Backlog {
             .map_or(self.last_seq + 1, |event| event.seq)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Body;
+
+    /// A window of at most 3 over events numbered 10, 20, … 60, at ten times
+    /// that many microseconds.
+    fn backlog() -> Backlog {
+        let mut backlog = Backlog::new(3);
+        for seq in [10, 20, 30, 40, 50, 60] {
+            backlog.push(SeqEvent {
+                seq,
+                time_us: seq as i64 * 10,
+                did: "did:web:a.test".into(),
+                frame: "".into(),
+                body: Body::Sync { rev: String::new() },
+            });
+        }
+        backlog
+    }
+
+    fn seqs(events: &[Arc<SeqEvent>]) -> Vec<u64> {
+        events.iter().map(|event| event.seq).collect()
+    }
+
+    #[test]
+    fn window_holds_the_newest_and_knows_what_it_lacks() {
+        let backlog = backlog();
+        assert_eq!((backlog.first_seq(), backlog.last_seq()), (40, 60));
+        assert!(backlog.lacks(30), "30 was forgotten");
+        assert!(!backlog.lacks(31), "nothing from 31 on was forgotten");
+        assert!(!Backlog::new(3).lacks(0), "a new window lacks nothing");
+    }
+
+    #[test]
+    fn events_are_found_by_number_and_by_time() {
+        let backlog = backlog();
+        assert_eq!(seqs(&backlog.since(41, 10)), [50, 60]);
+        assert_eq!(seqs(&backlog.since(0, 2)), [40, 50]);
+        assert_eq!((backlog.seq_at(500), backlog.seq_at(501)), (50, 60));
+        assert_eq!(backlog.seq_at(601), 61);
+    }
+
+    #[test]
+    fn emptied_window_still_counts_on() {
+        let mut backlog = backlog();
+        backlog.trim(0);
+        assert_eq!((backlog.first_seq(), backlog.last_seq()), (61, 60));
+        assert!(backlog.lacks(60) && !backlog.lacks(61));
+    }
+}
