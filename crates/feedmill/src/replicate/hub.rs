@@ -1,0 +1,51 @@
+//! The hub: who waits for a space to advance.
+//!
+//! In:    the news that blocks were appended.
+//! Out:   a wake-up for everybody who listens to that space.
+//! Never: news kept for whoever is slow: it is told that it missed some, and
+//!        asks the store.
+
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use tokio::sync::broadcast;
+
+/// News a slow listener may be behind before it is told that it missed some.
+const NEWS_MAX: usize = 64;
+
+/// Blocks were appended.
+#[derive(Debug, Clone)]
+pub struct News {
+    /// The highest position.
+    pub position_max: u64,
+    /// The feeds that grew.
+    pub feeds: Arc<BTreeSet<String>>,
+    /// The namespace of the append, if one was named.
+    pub namespace: Option<Arc<str>>,
+}
+
+/// Who waits for what.
+#[derive(Debug, Default)]
+pub struct Hub {
+    spaces: Mutex<HashMap<String, broadcast::Sender<News>>>,
+}
+
+impl Hub {
+    /// Listen to a space.
+    pub fn listen(&self, space: &str) -> broadcast::Receiver<News> {
+        let mut spaces = self.spaces.lock();
+        spaces.retain(|_, sender| sender.receiver_count() > 0);
+        let sender = spaces
+            .entry(space.to_owned())
+            .or_insert_with(|| broadcast::channel(NEWS_MAX).0);
+        sender.subscribe()
+    }
+
+    /// Tell everybody who listens to `space`.
+    pub fn tell(&self, space: &str, news: News) {
+        if let Some(sender) = self.spaces.lock().get(space) {
+            // Nobody listening any more is no fault.
+            drop(sender.send(news));
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The log of this process: the store, its rules, and who listens.
+//!
+//! In:    requests from peers; blocks and drafts from within.
+//! Out:   answers; news for whoever waits.
+//! Never: a store call on a thread that drives sockets.
+
+use super::hub::{Hub, News};
+use super::rate::Rate;
+use super::settings::LogSettings;
+use super::sqlite::SqliteLog;
+use crate::clock::Clock;
+use blocklog::authority::Authority;
+use blocklog::block::Held;
+use blocklog::chain::Draft;
+use blocklog::cursor::Epoch;
+use blocklog::limits::Limits;
+use blocklog::message::{Answer, Fault, Kind, Reply, Request, RequestId};
+use blocklog::signature::Author;
+use blocklog::store::{AppendError, FeedName, LogStore, Role, StoreError};
+use blocklog::writers::Writers;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+/// Blocks evicted in one transaction.
+const EVICT_SLICE_MAX: usize = 1000;
+
+/// Feeds looked at together by the retention.
+const RETAIN_FEEDS_MAX: usize = 1000;
+
+/// The log of this process. Clones are the same log.
+#[derive(Debug, Clone)]
+pub struct Log {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    store: Arc<SqliteLog>,
+    settings: LogSettings,
+    limits: Limits,
+    writers: Writers,
+    clock: Clock,
+    hub: Hub,
+    rate: Rate,
+    connections: AtomicUsize,
+}
+
+impl Log {
+    /// A log over `store` with these rules.
+    #[must_use]
+    pub fn new(store: Arc<SqliteLog>, settings: LogSettings, clock: Clock) -> Self {
+        let inner = Inner {
+            store,
+            limits: settings.limits(),
+            writers: settings.writers(),
+            rate: Rate::new(settings.append_blocks_per_second_max),
+            settings,
+            clock,
+            hub: Hub::default(),
+            connections: AtomicUsize::new(0),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Where the blocks are.
+    #[must_use]
+    pub fn store(&self) -> &Arc<SqliteLog> {
+        &self.inner.store
+    }
+
+    /// Who listens to what.
+    #[must_use]
+    pub fn hub(&self) -> &Hub {
+        &self.inner.hub
+    }
+
+    /// The rules.
+    #[must_use]
+    pub fn settings(&self) -> &LogSettings {
+        &self.inner.settings
+    }
+
+    /// The limits of messages.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+
+    /// WebSocket connections open now.
+    pub(super) fn connections(&self) -> &AtomicUsize {
+        &self.inner.connections
+    }
+
+    /// Unix milliseconds.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        u64::try_from(self.inner.clock.now_us() / 1000).unwrap_or(0)
+    }
+
+    /// Make `space` known, with a fresh epoch if it was not.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn open_space(&self, space: &str, role: Role) -> Result<(), StoreError> {
+        self.inner
+            .store
+            .open(space, role, Epoch(random()))
+            .map(|_| ())
+    }
+
+    /// Answer a message. The kind is known if the path named it. Blocks.
+    #[must_use]
+    pub fn answer(&self, space: &str, kind: Option<Kind>, message: &Value) -> Reply {
+        let id = RequestId::of(message, self.inner.limits.request_id_bytes_max);
+        let outcome = self.outcome(space, kind, message);
+        Reply { id, outcome }
+    }
+
+    fn outcome(&self, space: &str, kind: Option<Kind>, message: &Value) -> Result<Answer, Fault> {
+        let inner = &self.inner;
+        if !inner.limits.allows_id(space) {
+            return Err(Fault::bad(
+                "spaceId",
+                "is empty, too long, or holds control characters",
+            ));
+        }
+        let request = Request::parse(message, kind, space, &inner.limits)?;
+        let now_ms = self.now_ms();
+        if let Request::Append(append) = &request {
+            let taken = inner.rate.take(space, append.blocks.len() as u64, now_ms);
+            taken.map_err(|retry_after_ms| Fault::RateLimited { retry_after_ms })?;
+            if inner.settings.make_spaces && inner.store.space(space)?.is_none() {
+                self.open_space(space, Role::Authority)?;
+            }
+        }
+        let authority = Authority {
+            store: inner.store.as_ref(),
+            limits: &inner.limits,
+            writers: &inner.writers,
+        };
+        let answer = authority.answer(space, &request, now_ms, &random())?;
+        if let (Request::Append(append), Answer::Appended(appended)) = (&request, &answer) {
+            let feeds = append
+                .blocks
+                .iter()
+                .map(|sealed| sealed.block.feed.clone())
+                .collect();
+            let position_max = appended.positions.iter().copied().max().unwrap_or(0);
+            self.tell(space, position_max, feeds, append.namespace.as_deref());
+        }
+        Ok(answer)
+    }
+
+    /// Write the next blocks of a feed from within this process. Blocks.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn write(
+        &self,
+        space: &str,
+        feed: &FeedName<'_>,
+        author: &Author,
+        drafts: &[Draft],
+    ) -> Result<Vec<Held>, AppendError> {
+        let written = self
+            .inner
+            .store
+            .write(space, feed, author, drafts, self.now_ms())?;
+        let position_max = written
+            .iter()
+            .filter_map(|held| held.position)
+            .max()
+            .unwrap_or(0);
+        self.tell(
+            space,
+            position_max,
+            BTreeSet::from([feed.feed.to_owned()]),
+            feed.namespace,
+        );
+        Ok(written)
+    }
+
+    /// Tell whoever listens that feeds have grown.
+    pub fn tell(
+        &self,
+        space: &str,
+        position_max: u64,
+        feeds: BTreeSet<String>,
+        namespace: Option<&str>,
+    ) {
+        let news = News {
+            position_max,
+            feeds: Arc::new(feeds),
+            namespace: namespace.map(Arc::from),
+        };
+        self.inner.hub.tell(space, news);
+    }
+
+    /// Evict what the settings do not keep, one slice per feed, in every space
+    /// this log is the authority of. Returns how many blocks went. Blocks.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn retain(&self) -> Result<u64, StoreError> {
+        let (store, now_ms) = (&self.inner.store, self.now_ms());
+        let mut gone = 0;
+        for space in store.spaces()? {
+            if store
+                .space(&space)?
+                .is_none_or(|state| state.role != Role::Authority)
+            {
+                continue;
+            }
+            let mut after: Option<String> = None;
+            loop {
+                let feeds = store.feeds(&space, None, after.as_deref(), RETAIN_FEEDS_MAX)?;
+                let Some(last) = feeds.last() else { break };
+                after = Some(last.feed.clone());
+                for feed in &feeds {
+                    let keep = self.inner.settings.keep(&feed.feed).at(now_ms);
+                    gone += store.evict(&space, &feed.feed, keep, EVICT_SLICE_MAX)?;
+                }
+            }
+        }
+        Ok(gone)
+    }
+}
+
+/// Sixteen random bytes.
+pub(super) fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the system has randomness");
+    bytes
+}

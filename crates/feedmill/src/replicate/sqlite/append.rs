@@ -1,0 +1,267 @@
+//! Appending: blocks into rows, positions out of the counter.
+//!
+//! In:    sealed blocks of a stranger, or drafts of our own.
+//! Out:   a position for each, in one transaction.
+//! Never: a position taken by a batch that failed.
+//!
+//! Each feed's row is read once and written once per batch. That a block is new
+//! is found out by inserting it: looking first would cost every block a search.
+
+use super::row::{BLOCK_COLUMNS, hash, signed, unsigned_or_none, with_values};
+use super::space::{FeedRow, SpaceRow};
+use blocklog::block::{Hash, Held};
+use blocklog::chain::{Draft, Known, Refusal, Refused, Sealed, Tip, Verdict, judge, next};
+use blocklog::limits::{INTEGER_MAX, Limits};
+use blocklog::signature::Author;
+use blocklog::store::{AppendError, FeedName, Role, StoreError};
+use rusqlite::types::ToSql;
+use rusqlite::{Connection, OptionalExtension, Result, params};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// A batch on its way into the tables.
+pub(super) struct Batch<'a> {
+    connection: &'a Connection,
+    space: SpaceRow,
+    now_ms: u64,
+    feeds: HashMap<String, FeedRow>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(connection: &'a Connection, space: SpaceRow, now_ms: u64) -> Self {
+        Self {
+            connection,
+            space,
+            now_ms,
+            feeds: HashMap::new(),
+        }
+    }
+
+    pub(super) fn append(
+        mut self,
+        namespace: Option<&str>,
+        blocks: &[Sealed],
+        limits: &Limits,
+    ) -> Result<Vec<Option<u64>>, AppendError> {
+        let mut positions = Vec::with_capacity(blocks.len());
+        let mut refused = Vec::new();
+        for (index, sealed) in blocks.iter().enumerate() {
+            match self
+                .append_one(namespace, sealed, limits)
+                .map_err(passing)?
+            {
+                Ok(position) => positions.push(position),
+                Err(refusal) => refused.push(Refused {
+                    index,
+                    key: sealed.block.key(),
+                    refusal,
+                }),
+            }
+        }
+        if !refused.is_empty() {
+            return Err(AppendError::Refused(refused));
+        }
+        self.finish().map_err(passing)?;
+        Ok(positions)
+    }
+
+    fn append_one(
+        &mut self,
+        namespace: Option<&str>,
+        sealed: &Sealed,
+        limits: &Limits,
+    ) -> Result<Result<Option<u64>, Refusal>> {
+        let feed = match self.feed(&sealed.block.feed, namespace, limits)? {
+            Ok(feed) => feed,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let mut known = Known {
+            same_key: None,
+            predecessor: self.predecessor(&feed, sealed)?,
+            sequence_max: feed.state.tip.as_ref().map(|tip| tip.sequence),
+        };
+        if let Err(refusal) = judge(sealed, &known, limits) {
+            // A block we hold is a repeat, whatever is said of it now.
+            let held = self.find(&feed, sealed)?;
+            known.same_key = held.map(|(hash, _)| hash);
+            return Ok(match (judge(sealed, &known, limits), held) {
+                (Ok(Verdict::Repeat), Some((_, position))) => Ok(position),
+                (Ok(_), _) => Err(refusal),
+                (Err(refusal), _) => Err(refusal),
+            });
+        }
+        if let Some(position) = self.insert(&feed, sealed)? {
+            return Ok(Ok(position));
+        }
+        Ok(match self.find(&feed, sealed)? {
+            Some((hash, position)) if hash == sealed.hash => Ok(position),
+            Some((held, _)) => Err(Refusal::Conflict { held }),
+            None => Err(Refusal::Predecessor),
+        })
+    }
+
+    pub(super) fn write(
+        mut self,
+        name: &FeedName<'_>,
+        author: &Author,
+        drafts: &[Draft],
+    ) -> Result<Vec<Held>, AppendError> {
+        let mut written = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            let feed = match self.existing(name.feed).map_err(passing)? {
+                Some(feed) => feed,
+                None => self.make_feed(name.feed, name.namespace).map_err(passing)?,
+            };
+            let sealed = next(
+                &self.space.id,
+                name.feed,
+                feed.state.tip.as_ref(),
+                author,
+                draft,
+            )
+            .ok_or(StoreError::Damaged("a feed has used up its sequences"))?;
+            let position = self.insert(&feed, &sealed).map_err(passing)?;
+            let position = position.ok_or(StoreError::Damaged(
+                "a feed's tip is below one of its blocks",
+            ))?;
+            written.push(Held {
+                block: sealed.block,
+                hash: sealed.hash,
+                position,
+                namespace: feed.state.namespace,
+            });
+        }
+        self.finish().map_err(passing)?;
+        Ok(written)
+    }
+
+    fn existing(&mut self, feed: &str) -> Result<Option<FeedRow>> {
+        if let Some(row) = self.feeds.get(feed) {
+            return Ok(Some(row.clone()));
+        }
+        let row = FeedRow::find(self.connection, &self.space.id, feed)?;
+        if let Some(row) = &row {
+            self.feeds.insert(feed.to_owned(), row.clone());
+        }
+        Ok(row)
+    }
+
+    /// The feed's row, made if there is room for it.
+    fn feed(
+        &mut self,
+        feed: &str,
+        namespace: Option<&str>,
+        limits: &Limits,
+    ) -> Result<Result<FeedRow, Refusal>> {
+        match self.existing(feed)? {
+            Some(row) if namespace.is_some() && row.state.namespace.as_deref() != namespace => {
+                Ok(Err(Refusal::Namespace))
+            }
+            Some(row) => Ok(Ok(row)),
+            None if self.space.feed_count >= limits.space_feeds_max => Ok(Err(Refusal::SpaceFull)),
+            None => self.make_feed(feed, namespace).map(Ok),
+        }
+    }
+
+    fn make_feed(&mut self, feed: &str, namespace: Option<&str>) -> Result<FeedRow> {
+        let row = FeedRow::insert(self.connection, &mut self.space, feed, namespace)?;
+        self.feeds.insert(feed.to_owned(), row.clone());
+        Ok(row)
+    }
+
+    /// The hash we hold for the block's predecessor. Most often that is the
+    /// feed's tip, which is at hand.
+    fn predecessor(&self, feed: &FeedRow, sealed: &Sealed) -> Result<Option<Hash>> {
+        let Some(claim) = &sealed.block.predecessor else {
+            return Ok(None);
+        };
+        if claim.hash.is_none() {
+            return Ok(None);
+        }
+        if let Some(tip) = &feed.state.tip
+            && tip.sequence == claim.sequence
+            && tip.actor == claim.actor
+        {
+            return Ok(Some(tip.hash));
+        }
+        let sql =
+            "SELECT hash FROM blocks WHERE feedPrivateId = ?1 AND sequence = ?2 AND actorId = ?3";
+        let values = params![feed.private_id, signed(claim.sequence), claim.actor];
+        self.connection
+            .prepare_cached(sql)?
+            .query_row(values, |row| hash(row, 0))
+            .optional()
+    }
+
+    fn find(&self, feed: &FeedRow, sealed: &Sealed) -> Result<Option<(Hash, Option<u64>)>> {
+        let sql = "SELECT hash, position FROM blocks WHERE feedPrivateId = ?1 AND sequence = ?2 AND actorId = ?3";
+        let values = params![
+            feed.private_id,
+            signed(sealed.block.sequence),
+            sealed.block.actor
+        ];
+        let read = |row: &rusqlite::Row<'_>| Ok((hash(row, 0)?, unsigned_or_none(row, 1)?));
+        self.connection
+            .prepare_cached(sql)?
+            .query_row(values, read)
+            .optional()
+    }
+
+    /// Insert a block; `None` if its key is taken.
+    fn insert(&mut self, feed: &FeedRow, sealed: &Sealed) -> Result<Option<Option<u64>>> {
+        let is_authority = self.space.role == Role::Authority;
+        let position = is_authority.then_some(self.space.position_max + 1);
+        assert!(
+            position.is_none_or(|position| position <= INTEGER_MAX),
+            "positions are used up"
+        );
+        let head = self.space.head.then(&sealed.hash);
+        let placed_ms = self.space.placed_ms.max(self.now_ms);
+        let (head_value, placed_value) = (is_authority.then_some(head.0), signed(placed_ms));
+        let changed = with_values(&sealed.block, &sealed.hash, position, |values| {
+            let own: [&dyn ToSql; 5] = [
+                &self.space.private_id,
+                &feed.namespace_private_id,
+                &feed.private_id,
+                &head_value,
+                &placed_value,
+            ];
+            let all: Vec<&dyn ToSql> = own.into_iter().chain(values.iter().copied()).collect();
+            self.connection
+                .prepare_cached(&INSERT)?
+                .execute(all.as_slice())
+        })?;
+        if changed == 0 {
+            return Ok(None);
+        }
+        if let Some(position) = position {
+            self.space.position_max = position;
+            self.space.head = head;
+            self.space.placed_ms = placed_ms;
+        }
+        if let Some(row) = self.feeds.get_mut(&feed.state.feed) {
+            row.state.tip = Some(Tip::after(row.state.tip.take(), sealed));
+            row.state.position_max = row.state.position_max.max(position.unwrap_or(0));
+        }
+        Ok(Some(position))
+    }
+
+    fn finish(self) -> Result<()> {
+        self.feeds
+            .values()
+            .try_for_each(|feed| feed.update(self.connection))?;
+        self.space.update(self.connection)
+    }
+}
+
+static INSERT: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "INSERT INTO blocks (spacePrivateId, namespacePrivateId, feedPrivateId, head, placedAt, {BLOCK_COLUMNS}) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
+         ON CONFLICT (feedPrivateId, sequence, actorId) DO NOTHING"
+    )
+});
+
+pub(super) fn passing(error: rusqlite::Error) -> AppendError {
+    AppendError::Store(StoreError::Passing(Box::new(error)))
+}

@@ -1,0 +1,181 @@
+//! Keeping and forgetting: eviction, purging, subscriptions, positions by time.
+//!
+//! In:    a transaction and a space.
+//! Out:   rows gone, or found.
+//! Never: a counter touched: what is gone leaves a gap for ever.
+
+use super::row::{number, signed};
+use super::space::{FeedRow, SpaceRow};
+use blocklog::page::Selection;
+use blocklog::store::{EVICTED_HEADS_MAX, Keep, Subscription};
+use rusqlite::{Connection, OptionalExtension, Result, params};
+
+/// Drop the oldest positioned blocks of a feed beyond `keep`.
+pub(super) fn evict(
+    connection: &Connection,
+    space: i64,
+    feed: &mut FeedRow,
+    keep: Keep,
+    slice_max: usize,
+) -> Result<u64> {
+    let Some(through) = evict_through(connection, feed, keep)? else {
+        return Ok(0);
+    };
+    let sql = "SELECT blockId, position FROM blocks WHERE feedPrivateId = ?1 AND position <= ?2 \
+               ORDER BY position LIMIT ?3";
+    let values = params![feed.private_id, signed(through), signed(slice_max as u64)];
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, number(row, 1)?));
+    let surplus: Vec<(i64, u64)> = connection
+        .prepare_cached(sql)?
+        .query_map(values, read)?
+        .collect::<Result<_>>()?;
+    for (block_id, position) in &surplus {
+        let sql = "INSERT OR REPLACE INTO evictedHeads (spacePrivateId, position, head) \
+                   SELECT spacePrivateId, position, head FROM blocks WHERE blockId = ?1 AND head IS NOT NULL";
+        connection.prepare_cached(sql)?.execute([block_id])?;
+        connection
+            .prepare_cached("DELETE FROM blocks WHERE blockId = ?1")?
+            .execute([block_id])?;
+        feed.state.evicted_through = feed.state.evicted_through.max(*position);
+    }
+    feed.update(connection)?;
+    forget_heads(connection, space)?;
+    Ok(surplus.len() as u64)
+}
+
+/// Remember only the newest heads of what was evicted.
+fn forget_heads(connection: &Connection, space: i64) -> Result<()> {
+    let sql = "DELETE FROM evictedHeads WHERE spacePrivateId = ?1 AND position <= ( \
+               SELECT position FROM evictedHeads WHERE spacePrivateId = ?1 \
+               ORDER BY position DESC LIMIT 1 OFFSET ?2)";
+    connection
+        .prepare_cached(sql)?
+        .execute(params![space, signed(EVICTED_HEADS_MAX)])?;
+    Ok(())
+}
+
+/// The newest position that need not be kept.
+fn evict_through(connection: &Connection, feed: &FeedRow, keep: Keep) -> Result<Option<u64>> {
+    match keep {
+        Keep::All => Ok(None),
+        Keep::Newest(count) => {
+            let sql = "SELECT position FROM blocks WHERE feedPrivateId = ?1 AND position IS NOT NULL \
+                       ORDER BY position DESC LIMIT 1 OFFSET ?2";
+            let values = params![feed.private_id, signed(count)];
+            connection
+                .prepare_cached(sql)?
+                .query_row(values, |row| number(row, 0))
+                .optional()
+        }
+        Keep::Since(time_ms) => {
+            // Times grow with positions, so the first block that is young enough
+            // ends the walk.
+            let sql = "SELECT position, placedAt FROM blocks WHERE feedPrivateId = ?1 AND position IS NOT NULL \
+                       ORDER BY position";
+            let mut query = connection.prepare_cached(sql)?;
+            let mut rows = query.query([feed.private_id])?;
+            let mut through = None;
+            while let Some(row) = rows.next()? {
+                if number(row, 1)? >= time_ms {
+                    break;
+                }
+                through = Some(number(row, 0)?);
+            }
+            Ok(through)
+        }
+    }
+}
+
+/// The highest position given before `time_ms`, by halving: no index by time is
+/// needed, because times grow with positions.
+pub(super) fn position_before(connection: &Connection, space: i64, time_ms: u64) -> Result<u64> {
+    let sql = "SELECT position, placedAt FROM blocks WHERE spacePrivateId = ?1 AND position >= ?2 \
+               ORDER BY position LIMIT 1";
+    let mut query = connection.prepare_cached(sql)?;
+    let mut at_or_after = |position: u64| {
+        let values = params![space, signed(position)];
+        query
+            .query_row(values, |row| Ok((number(row, 0)?, number(row, 1)?)))
+            .optional()
+    };
+    let last = "SELECT position FROM blocks WHERE spacePrivateId = ?1 AND position IS NOT NULL \
+                ORDER BY position DESC LIMIT 1";
+    let highest = connection
+        .prepare_cached(last)?
+        .query_row([space], |row| number(row, 0))
+        .optional()?;
+    // Everything up to `early` was given before, everything from `late` on was not.
+    let (mut early, mut late) = (0, highest.map_or(1, |highest| highest + 1));
+    while early + 1 < late {
+        let middle = early + (late - early) / 2;
+        match at_or_after(middle)? {
+            Some((position, placed_ms)) if placed_ms < time_ms => early = position,
+            _ => late = middle,
+        }
+    }
+    Ok(early)
+}
+
+pub(super) fn subscribe(
+    connection: &Connection,
+    space: &SpaceRow,
+    subscription: &Subscription,
+    now_ms: u64,
+    subscriptions_max: u64,
+) -> Result<bool> {
+    let id = space.private_id;
+    let sql = "DELETE FROM subscriptions WHERE spacePrivateId = ?1 AND expiresAt <= ?2";
+    connection
+        .prepare_cached(sql)?
+        .execute(params![id, signed(now_ms)])?;
+    let renewed = find_subscription(connection, id, &subscription.id)?.is_some();
+    let sql = "SELECT count(*) FROM subscriptions WHERE spacePrivateId = ?1";
+    let live = connection
+        .prepare_cached(sql)?
+        .query_row([id], |row| number(row, 0))?;
+    if !renewed && live >= subscriptions_max {
+        return Ok(false);
+    }
+    let (feeds, namespace) = match &subscription.selection {
+        Selection::Space => (None, None),
+        Selection::Namespace(namespace) => (None, Some(namespace)),
+        Selection::Feeds(feeds) => (serde_json::to_string(feeds).ok(), None),
+    };
+    let sql = "INSERT OR REPLACE INTO subscriptions (spacePrivateId, subscriptionId, expiresAt, feedIds, feedNamespace) \
+               VALUES (?1, ?2, ?3, ?4, ?5)";
+    let values = params![
+        id,
+        subscription.id,
+        signed(subscription.expires_ms),
+        feeds,
+        namespace
+    ];
+    connection.prepare_cached(sql)?.execute(values)?;
+    Ok(true)
+}
+
+pub(super) fn find_subscription(
+    connection: &Connection,
+    space: i64,
+    id: &str,
+) -> Result<Option<Subscription>> {
+    let sql = "SELECT expiresAt, feedIds, feedNamespace FROM subscriptions \
+               WHERE spacePrivateId = ?1 AND subscriptionId = ?2";
+    let read = |row: &rusqlite::Row<'_>| {
+        let feeds: Option<String> = row.get(1)?;
+        let selection = match (feeds, row.get(2)?) {
+            (Some(feeds), _) => Selection::Feeds(serde_json::from_str(&feeds).unwrap_or_default()),
+            (None, Some(namespace)) => Selection::Namespace(namespace),
+            (None, None) => Selection::Space,
+        };
+        Ok(Subscription {
+            id: id.to_owned(),
+            expires_ms: number(row, 0)?,
+            selection,
+        })
+    };
+    connection
+        .prepare_cached(sql)?
+        .query_row(params![space, id], read)
+        .optional()
+}

@@ -1,0 +1,341 @@
+//! What a replica learns from its authority, as rows.
+//!
+//! In:    acknowledgements and pulled pages, each in a transaction.
+//! Out:   blocks at the positions the authority gave.
+//! Never: a block dropped because the authority does not have it: it waits, and
+//!        is pushed again.
+
+use super::row::{BLOCK_COLUMNS, COLUMNS, held, number, signed, unsigned_or_none, with_values};
+use super::space::{FeedRow, SpaceRow};
+use blocklog::block::{BlockKey, Hash, Held};
+use blocklog::chain::{Sealed, Tip};
+use blocklog::replica::{Acknowledged, Adopted, Lane, Mode, Pulled, Target};
+use rusqlite::types::ToSql;
+use rusqlite::{Connection, OptionalExtension, Result, params};
+use std::collections::{BTreeMap, HashSet};
+
+/// Where a held block is: its row, its hash, its position, whether it has data.
+struct Found {
+    block_id: i64,
+    hash: Hash,
+    position: Option<u64>,
+    has_data: bool,
+}
+
+pub(super) struct Learner<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) space: SpaceRow,
+}
+
+impl Learner<'_> {
+    pub(super) fn acknowledge(&self, positions: &[(BlockKey, u64)]) -> Result<Acknowledged> {
+        let mut report = Acknowledged::default();
+        for (key, position) in positions {
+            if let Some(feed) = self.feed(&key.feed)?
+                && let Some(found) = self.find(&feed, key)?
+            {
+                report.unplaced += self.place(feed, &found, *position, 0)?;
+                report.placed += 1;
+            }
+        }
+        Ok(report)
+    }
+
+    pub(super) fn set_aside(&self, blocks: &[(BlockKey, &str)]) -> Result<()> {
+        for (key, reason) in blocks {
+            if let Some(feed) = self.feed(&key.feed)?
+                && let Some(found) = self.find(&feed, key)?
+            {
+                let sql = "UPDATE blocks SET setAside = ?2 WHERE blockId = ?1";
+                self.connection
+                    .prepare_cached(sql)?
+                    .execute(params![found.block_id, reason])?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn adopt(&mut self, pulled: &Pulled<'_>, now_ms: u64) -> Result<Adopted> {
+        let mut report = Adopted::default();
+        for block_id in self.missing_from(pulled)? {
+            self.unplace(block_id)?;
+            report.unplaced += 1;
+        }
+        for held in pulled.blocks {
+            self.adopt_one(held, now_ms, &mut report)?;
+        }
+        let mut lanes = lanes(self.connection, self.space.private_id)?;
+        for target in pulled.targets {
+            if let Some(lane) = lanes.get_mut(target) {
+                lane.after = pulled.covered;
+                lane.cursor = Some(pulled.cursor.to_owned());
+                lane.resolved = true;
+                put_lane(self.connection, self.space.private_id, lane)?;
+            }
+        }
+        self.space.upstream.epoch = Some(pulled.epoch);
+        self.space.update(self.connection)?;
+        Ok(report)
+    }
+
+    /// Blocks we hold at positions the page answers for, but which it lacks.
+    fn missing_from(&self, pulled: &Pulled<'_>) -> Result<Vec<i64>> {
+        let present: HashSet<BlockKey> =
+            pulled.blocks.iter().map(|held| held.block.key()).collect();
+        let mut missing = Vec::new();
+        for target in pulled.targets {
+            let (column, id) = match target {
+                Target::Space => ("spacePrivateId", self.space.private_id),
+                Target::Feed(feed) => match self.feed(feed)? {
+                    Some(feed) => ("feedPrivateId", feed.private_id),
+                    None => continue,
+                },
+            };
+            let sql = format!(
+                "SELECT b.blockId, b.position, f.feedId, b.sequence, b.actorId FROM blocks AS b \
+                 JOIN feeds AS f USING (feedPrivateId) WHERE b.{column} = ?1 AND b.position > ?2 AND b.position <= ?3"
+            );
+            let mut query = self.connection.prepare_cached(&sql)?;
+            let mut rows =
+                query.query(params![id, signed(pulled.after), signed(pulled.covered)])?;
+            while let Some(row) = rows.next()? {
+                let (block_id, position): (i64, u64) = (row.get(0)?, number(row, 1)?);
+                let key = BlockKey {
+                    feed: row.get(2)?,
+                    sequence: number(row, 3)?,
+                    actor: row.get(4)?,
+                };
+                let is_apart = *target == Target::Space && pulled.apart.contains(&key.feed);
+                let mut evicted = pulled.evicted.iter();
+                let is_evicted =
+                    evicted.any(|(feed, through)| *feed == key.feed && *through >= position);
+                if !is_apart && !is_evicted && !present.contains(&key) {
+                    missing.push(block_id);
+                }
+            }
+        }
+        Ok(missing)
+    }
+
+    fn adopt_one(&mut self, theirs: &Held, now_ms: u64, report: &mut Adopted) -> Result<()> {
+        let Some(position) = theirs.position else {
+            return Ok(());
+        };
+        let key = theirs.block.key();
+        let feed = match self.feed(&key.feed)? {
+            Some(feed) => feed,
+            None => FeedRow::insert(
+                self.connection,
+                &mut self.space,
+                &key.feed,
+                theirs.namespace.as_deref(),
+            )?,
+        };
+        let found = match self.find(&feed, &key)? {
+            Some(ours) if ours.hash == theirs.hash => {
+                match ours.position {
+                    Some(held) if held == position => {}
+                    Some(_) => report.moved += 1,
+                    None => report.placed += 1,
+                }
+                if theirs.block.payload.size() == 0 && ours.has_data {
+                    purge_row(self.connection, ours.block_id)?;
+                }
+                ours
+            }
+            Some(ours) => {
+                report.conflicts += 1;
+                self.keep_aside(ours.block_id)?;
+                self.hold(&feed, theirs)?
+            }
+            None => {
+                report.added += 1;
+                self.hold(&feed, theirs)?
+            }
+        };
+        let feed = self.feed(&key.feed)?.unwrap_or(feed);
+        if found.position != Some(position) {
+            report.unplaced += self.place(feed, &found, position, now_ms)?;
+        }
+        Ok(())
+    }
+
+    fn feed(&self, feed: &str) -> Result<Option<FeedRow>> {
+        FeedRow::find(self.connection, &self.space.id, feed)
+    }
+
+    fn find(&self, feed: &FeedRow, key: &BlockKey) -> Result<Option<Found>> {
+        let sql = "SELECT blockId, hash, position, data IS NOT NULL AND length(data) > 0 FROM blocks \
+                   WHERE feedPrivateId = ?1 AND sequence = ?2 AND actorId = ?3";
+        let values = params![feed.private_id, signed(key.sequence), key.actor];
+        let read = |row: &rusqlite::Row<'_>| {
+            Ok(Found {
+                block_id: row.get(0)?,
+                hash: super::row::hash(row, 1)?,
+                position: unsigned_or_none(row, 2)?,
+                has_data: row.get(3)?,
+            })
+        };
+        self.connection
+            .prepare_cached(sql)?
+            .query_row(values, read)
+            .optional()
+    }
+
+    /// Put a held block at `position`; returns 1 if another had to leave it.
+    fn place(&self, mut feed: FeedRow, found: &Found, position: u64, now_ms: u64) -> Result<u64> {
+        let sql = "UPDATE blocks SET position = NULL, head = NULL WHERE spacePrivateId = ?1 AND position = ?2 \
+                   AND blockId != ?3";
+        let values = params![self.space.private_id, signed(position), found.block_id];
+        let moved = self.connection.prepare_cached(sql)?.execute(values)?;
+        let sql =
+            "UPDATE blocks SET position = ?2, placedAt = ?3, setAside = NULL WHERE blockId = ?1";
+        let values = params![found.block_id, signed(position), signed(now_ms)];
+        self.connection.prepare_cached(sql)?.execute(values)?;
+        if feed.state.position_max < position {
+            feed.state.position_max = position;
+            feed.update(self.connection)?;
+        }
+        Ok(moved as u64)
+    }
+
+    fn unplace(&self, block_id: i64) -> Result<()> {
+        let sql = "UPDATE blocks SET position = NULL, head = NULL WHERE blockId = ?1";
+        self.connection.prepare_cached(sql)?.execute([block_id])?;
+        Ok(())
+    }
+
+    /// Take in a block of the authority, not yet at its position.
+    fn hold(&self, feed: &FeedRow, theirs: &Held) -> Result<Found> {
+        let sql = format!(
+            "INSERT INTO blocks (spacePrivateId, namespacePrivateId, feedPrivateId, {BLOCK_COLUMNS}) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        );
+        with_values(&theirs.block, &theirs.hash, None, |values| {
+            let own: [&dyn ToSql; 3] = [
+                &self.space.private_id,
+                &feed.namespace_private_id,
+                &feed.private_id,
+            ];
+            let all: Vec<&dyn ToSql> = own.into_iter().chain(values.iter().copied()).collect();
+            self.connection
+                .prepare_cached(&sql)?
+                .execute(all.as_slice())
+        })?;
+        let block_id = self.connection.last_insert_rowid();
+        let sealed = Sealed {
+            block: theirs.block.clone(),
+            hash: theirs.hash,
+        };
+        let mut feed = feed.clone();
+        feed.state.tip = Some(Tip::after(feed.state.tip.take(), &sealed));
+        feed.update(self.connection)?;
+        Ok(Found {
+            block_id,
+            hash: theirs.hash,
+            position: None,
+            has_data: theirs.block.payload.size() > 0,
+        })
+    }
+
+    /// Move a block to the conflicts.
+    fn keep_aside(&self, block_id: i64) -> Result<()> {
+        let sql = format!(
+            "INSERT INTO conflicts (spacePrivateId, feedPrivateId, {BLOCK_COLUMNS}) \
+             SELECT spacePrivateId, feedPrivateId, {BLOCK_COLUMNS} FROM blocks WHERE blockId = ?1"
+        );
+        self.connection.prepare_cached(&sql)?.execute([block_id])?;
+        self.connection
+            .prepare_cached("DELETE FROM blocks WHERE blockId = ?1")?
+            .execute([block_id])?;
+        Ok(())
+    }
+
+    pub(super) fn conflicts(&self) -> Result<Vec<Held>> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM conflicts AS b JOIN feeds AS f USING (feedPrivateId) \
+             WHERE b.spacePrivateId = ?1 ORDER BY b.conflictId LIMIT 1000"
+        );
+        let mut query = self.connection.prepare_cached(&sql)?;
+        query.query_map([self.space.private_id], held)?.collect()
+    }
+
+    /// Every block above `position_max` waits again.
+    pub(super) fn unplace_above(&self, position_max: u64) -> Result<u64> {
+        let sql = "UPDATE blocks SET position = NULL, head = NULL WHERE spacePrivateId = ?1 AND position > ?2";
+        let values = params![self.space.private_id, signed(position_max)];
+        Ok(self.connection.prepare_cached(sql)?.execute(values)? as u64)
+    }
+}
+
+/// Drop the payload of a row, keeping what proves it.
+pub(super) fn purge_row(connection: &Connection, block_id: i64) -> Result<()> {
+    let sql = "SELECT data FROM blocks WHERE blockId = ?1";
+    let data: Option<Vec<u8>> = connection
+        .prepare_cached(sql)?
+        .query_row([block_id], |row| row.get(0))?;
+    let Some(data) = data else { return Ok(()) };
+    let hash = Hash::of(&data);
+    let sql = "UPDATE blocks SET data = NULL, purgedHash = ?2, purgedBytes = ?3 WHERE blockId = ?1";
+    let values = params![block_id, hash.bytes().as_slice(), signed(data.len() as u64)];
+    connection.prepare_cached(sql)?.execute(values)?;
+    Ok(())
+}
+
+/// The space's own lane stands under the empty feed id, which no feed has.
+pub(super) fn lanes(connection: &Connection, space: i64) -> Result<BTreeMap<Target, Lane>> {
+    let sql = "SELECT feedId, mode, modeValue, after, cursor, resolved FROM lanes WHERE spacePrivateId = ?1";
+    let mut query = connection.prepare_cached(sql)?;
+    let mut rows = query.query([space])?;
+    let mut lanes = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        let feed: String = row.get(0)?;
+        let target = if feed.is_empty() {
+            Target::Space
+        } else {
+            Target::Feed(feed)
+        };
+        let value = number(row, 2)?;
+        let mode = match row.get::<_, String>(1)?.as_str() {
+            "from" => Mode::From(value),
+            "tail" => Mode::Tail,
+            "since" => Mode::Since(value),
+            _ => Mode::None,
+        };
+        let lane = Lane {
+            target: target.clone(),
+            mode,
+            after: number(row, 3)?,
+            cursor: row.get(4)?,
+            resolved: row.get(5)?,
+        };
+        lanes.insert(target, lane);
+    }
+    Ok(lanes)
+}
+
+pub(super) fn put_lane(connection: &Connection, space: i64, lane: &Lane) -> Result<()> {
+    let feed = match &lane.target {
+        Target::Space => "",
+        Target::Feed(feed) => feed,
+    };
+    let (mode, value) = match lane.mode {
+        Mode::None => ("none", 0),
+        Mode::From(position) => ("from", position),
+        Mode::Tail => ("tail", 0),
+        Mode::Since(time_ms) => ("since", time_ms),
+    };
+    let sql = "INSERT OR REPLACE INTO lanes (spacePrivateId, feedId, mode, modeValue, after, cursor, resolved) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let values = params![
+        space,
+        feed,
+        mode,
+        signed(value),
+        signed(lane.after),
+        lane.cursor,
+        lane.resolved
+    ];
+    connection.prepare_cached(sql)?.execute(values)?;
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! The tables of the log, and how they came to be.
+//!
+//! In:    a connection to any earlier version of the file, or to an empty one.
+//! Out:   the same file at the present version.
+//! Never: a migration that is edited after it was released: the next one follows.
+//!
+//! `feeds`, `blocks` and `subscriptions` are those of the public description of
+//! this log. The rest is what a production loss taught its makers to miss: one
+//! row of counters per space that only grow, positions unique within a space, an
+//! index per namespace, one of what waits, hashes, epochs.
+
+use rusqlite::{Connection, TransactionBehavior};
+
+/// Each entry takes the file from its index to the next version.
+const MIGRATIONS: [&str; 1] = [V1];
+
+const V1: &str = "
+CREATE TABLE spaces (
+    spacePrivateId INTEGER PRIMARY KEY,
+    spaceId        TEXT NOT NULL UNIQUE,
+    isAuthority    INTEGER NOT NULL,
+    epoch          BLOB NOT NULL,
+    positionMax    INTEGER NOT NULL DEFAULT 0,
+    head           BLOB NOT NULL,
+    placedAt       INTEGER NOT NULL DEFAULT 0,
+    feedCount      INTEGER NOT NULL DEFAULT 0,
+    upstreamEpoch  BLOB,
+    healing        INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE namespaces (
+    namespacePrivateId INTEGER PRIMARY KEY,
+    spacePrivateId     INTEGER NOT NULL,
+    namespace          TEXT NOT NULL,
+    UNIQUE (spacePrivateId, namespace)
+) STRICT;
+
+CREATE TABLE feeds (
+    feedPrivateId      INTEGER PRIMARY KEY,
+    spaceId            TEXT NOT NULL,
+    feedId             TEXT NOT NULL,
+    feedNamespace      TEXT,
+    namespacePrivateId INTEGER,
+    tipSequence        INTEGER,
+    tipActorId         TEXT,
+    tipHash            BLOB,
+    positionMax        INTEGER NOT NULL DEFAULT 0,
+    evictedThrough     INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (spaceId, feedId)
+) STRICT;
+CREATE INDEX feedsByNamespace ON feeds (namespacePrivateId, feedId);
+CREATE INDEX feedsEvicted ON feeds (spaceId, evictedThrough) WHERE evictedThrough > 0;
+
+CREATE TABLE blocks (
+    blockId            INTEGER PRIMARY KEY,
+    spacePrivateId     INTEGER NOT NULL,
+    namespacePrivateId INTEGER,
+    feedPrivateId      INTEGER NOT NULL,
+    position           INTEGER,
+    sequence           INTEGER NOT NULL,
+    actorId            TEXT NOT NULL,
+    predSequence       INTEGER,
+    predActorId        TEXT,
+    predHash           BLOB,
+    timestamp          INTEGER NOT NULL,
+    data               BLOB,
+    purgedHash         BLOB,
+    purgedBytes        INTEGER,
+    hash               BLOB NOT NULL,
+    signature          BLOB,
+    head               BLOB,
+    placedAt           INTEGER NOT NULL DEFAULT 0,
+    setAside           TEXT
+) STRICT;
+CREATE UNIQUE INDEX blocksByKey ON blocks (feedPrivateId, sequence, actorId);
+CREATE UNIQUE INDEX blocksByFeed ON blocks (feedPrivateId, position) WHERE position IS NOT NULL;
+CREATE UNIQUE INDEX blocksBySpace ON blocks (spacePrivateId, position) WHERE position IS NOT NULL;
+CREATE INDEX blocksByNamespace ON blocks (namespacePrivateId, position)
+    WHERE position IS NOT NULL AND namespacePrivateId IS NOT NULL;
+CREATE INDEX blocksPending ON blocks (spacePrivateId, sequence, actorId, feedPrivateId) WHERE position IS NULL;
+CREATE INDEX blocksPendingByFeed ON blocks (feedPrivateId, sequence, actorId) WHERE position IS NULL;
+
+CREATE TABLE evictedHeads (
+    spacePrivateId INTEGER NOT NULL,
+    position       INTEGER NOT NULL,
+    head           BLOB NOT NULL,
+    PRIMARY KEY (spacePrivateId, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE subscriptions (
+    spacePrivateId INTEGER NOT NULL,
+    subscriptionId TEXT NOT NULL,
+    expiresAt      INTEGER NOT NULL,
+    feedIds        TEXT,
+    feedNamespace  TEXT,
+    PRIMARY KEY (spacePrivateId, subscriptionId)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX subscriptionsByExpiry ON subscriptions (spacePrivateId, expiresAt);
+
+CREATE TABLE lanes (
+    spacePrivateId INTEGER NOT NULL,
+    feedId         TEXT NOT NULL,
+    mode           TEXT NOT NULL,
+    modeValue      INTEGER NOT NULL,
+    after          INTEGER NOT NULL,
+    cursor         TEXT,
+    resolved       INTEGER NOT NULL,
+    PRIMARY KEY (spacePrivateId, feedId)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE conflicts (
+    conflictId     INTEGER PRIMARY KEY,
+    spacePrivateId INTEGER NOT NULL,
+    feedPrivateId  INTEGER NOT NULL,
+    position       INTEGER,
+    sequence       INTEGER NOT NULL,
+    actorId        TEXT NOT NULL,
+    predSequence   INTEGER,
+    predActorId    TEXT,
+    predHash       BLOB,
+    timestamp      INTEGER NOT NULL,
+    data           BLOB,
+    purgedHash     BLOB,
+    purgedBytes    INTEGER,
+    hash           BLOB NOT NULL,
+    signature      BLOB
+) STRICT;
+CREATE INDEX conflictsBySpace ON conflicts (spacePrivateId);
+
+CREATE TABLE streams (
+    streamId       INTEGER PRIMARY KEY,
+    path           TEXT NOT NULL UNIQUE,
+    feedId         TEXT NOT NULL,
+    contentType    TEXT NOT NULL,
+    ttlSeconds     INTEGER,
+    expiresAt      INTEGER,
+    expiresText    TEXT,
+    touchedAt      INTEGER NOT NULL,
+    position       INTEGER NOT NULL,
+    sequence       TEXT,
+    closed         INTEGER NOT NULL DEFAULT 0,
+    closedBy       TEXT,
+    deleted        INTEGER NOT NULL DEFAULT 0,
+    forkOf         INTEGER,
+    forkText       TEXT,
+    forkPosition   INTEGER,
+    forkBytes      INTEGER
+) STRICT;
+CREATE INDEX streamsByFork ON streams (forkOf) WHERE forkOf IS NOT NULL;
+
+CREATE TABLE producers (
+    streamId   INTEGER NOT NULL,
+    producerId TEXT NOT NULL,
+    epoch      INTEGER NOT NULL,
+    sequence   INTEGER NOT NULL,
+    PRIMARY KEY (streamId, producerId)
+) STRICT, WITHOUT ROWID;
+";
+
+/// Bring the file to the present version.
+pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
+    let work = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let version: u32 = work.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let mut reached = 0;
+    for migration in MIGRATIONS {
+        if reached >= version {
+            work.execute_batch(migration)?;
+        }
+        reached += 1;
+    }
+    work.pragma_update(None, "user_version", reached.max(version))?;
+    work.commit()
+}

@@ -1,0 +1,256 @@
+//! The rows of a space, its namespaces and its feeds.
+//!
+//! In:    a transaction, a space's id.
+//! Out:   its counters and feeds, read once and written back once.
+//! Never: a counter written lower than it was read.
+
+use super::row::{hash_or_none, number, signed, sixteen, unsigned_or_none};
+use blocklog::block::Head;
+use blocklog::chain::Tip;
+use blocklog::cursor::Epoch;
+use blocklog::replica::Upstream;
+use blocklog::store::{FeedState, Role, SpaceState};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+
+/// One row of `spaces`.
+#[derive(Debug, Clone)]
+pub(super) struct SpaceRow {
+    pub(super) private_id: i64,
+    pub(super) id: String,
+    pub(super) role: Role,
+    pub(super) epoch: Epoch,
+    pub(super) position_max: u64,
+    pub(super) head: Head,
+    pub(super) placed_ms: u64,
+    pub(super) feed_count: u64,
+    pub(super) upstream: Upstream,
+}
+
+impl SpaceRow {
+    pub(super) fn find(connection: &Connection, space: &str) -> Result<Option<Self>> {
+        let sql = "SELECT spacePrivateId, spaceId, isAuthority, epoch, positionMax, head, placedAt, feedCount, \
+                   upstreamEpoch, healing FROM spaces WHERE spaceId = ?1";
+        connection
+            .prepare_cached(sql)?
+            .query_row([space], Self::read)
+            .optional()
+    }
+
+    fn read(row: &Row<'_>) -> Result<Self> {
+        let upstream_epoch = match row.get::<_, Option<Vec<u8>>>(8)? {
+            None => None,
+            Some(_) => Some(Epoch(sixteen(row, 8)?)),
+        };
+        Ok(Self {
+            private_id: row.get(0)?,
+            id: row.get(1)?,
+            role: if row.get(2)? {
+                Role::Authority
+            } else {
+                Role::Replica
+            },
+            epoch: Epoch(sixteen(row, 3)?),
+            position_max: number(row, 4)?,
+            head: Head(sixteen(row, 5)?),
+            placed_ms: number(row, 6)?,
+            feed_count: number(row, 7)?,
+            upstream: Upstream {
+                epoch: upstream_epoch,
+                healing: row.get(9)?,
+            },
+        })
+    }
+
+    pub(super) fn insert(
+        connection: &Connection,
+        space: &str,
+        role: Role,
+        epoch: Epoch,
+    ) -> Result<()> {
+        let sql = "INSERT INTO spaces (spaceId, isAuthority, epoch, head) VALUES (?1, ?2, ?3, ?4) \
+                   ON CONFLICT (spaceId) DO NOTHING";
+        let values = params![space, role == Role::Authority, epoch.0, Head::default().0];
+        connection.prepare_cached(sql)?.execute(values)?;
+        Ok(())
+    }
+
+    pub(super) fn update(&self, connection: &Connection) -> Result<()> {
+        let sql = "UPDATE spaces SET epoch = ?2, positionMax = ?3, head = ?4, placedAt = ?5, feedCount = ?6, \
+                   upstreamEpoch = ?7, healing = ?8 WHERE spacePrivateId = ?1";
+        connection.prepare_cached(sql)?.execute(params![
+            self.private_id,
+            self.epoch.0,
+            signed(self.position_max),
+            self.head.0,
+            signed(self.placed_ms),
+            signed(self.feed_count),
+            self.upstream.epoch.map(|epoch| epoch.0),
+            self.upstream.healing,
+        ])?;
+        Ok(())
+    }
+
+    pub(super) fn state(&self, connection: &Connection) -> Result<SpaceState> {
+        let position_max = match self.role {
+            Role::Authority => self.position_max,
+            Role::Replica => self.held_max(connection)?,
+        };
+        Ok(SpaceState {
+            role: self.role,
+            epoch: self.epoch,
+            position_max,
+            head: self.head,
+        })
+    }
+
+    /// The highest position that is held: one step from the end of an index.
+    pub(super) fn held_max(&self, connection: &Connection) -> Result<u64> {
+        let sql = "SELECT position FROM blocks WHERE spacePrivateId = ?1 AND position IS NOT NULL \
+                   ORDER BY position DESC LIMIT 1";
+        let found = connection
+            .prepare_cached(sql)?
+            .query_row([self.private_id], |row| number(row, 0))
+            .optional()?;
+        Ok(found.unwrap_or(0))
+    }
+
+    /// The number of a namespace; made if `make` is set.
+    pub(super) fn namespace(
+        &self,
+        connection: &Connection,
+        namespace: &str,
+        make: bool,
+    ) -> Result<Option<i64>> {
+        let values = params![self.private_id, namespace];
+        if make {
+            let sql = "INSERT INTO namespaces (spacePrivateId, namespace) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+            connection.prepare_cached(sql)?.execute(values)?;
+        }
+        let sql = "SELECT namespacePrivateId FROM namespaces WHERE spacePrivateId = ?1 AND namespace = ?2";
+        connection
+            .prepare_cached(sql)?
+            .query_row(values, |row| row.get(0))
+            .optional()
+    }
+}
+
+/// One row of `feeds`.
+#[derive(Debug, Clone)]
+pub(super) struct FeedRow {
+    pub(super) private_id: i64,
+    pub(super) namespace_private_id: Option<i64>,
+    pub(super) state: FeedState,
+}
+
+const FEED_COLUMNS: &str = "feedPrivateId, namespacePrivateId, feedId, feedNamespace, tipSequence, tipActorId, \
+     tipHash, positionMax, evictedThrough";
+
+impl FeedRow {
+    fn read(row: &Row<'_>) -> Result<Self> {
+        let tip = match (
+            unsigned_or_none(row, 4)?,
+            row.get::<_, Option<String>>(5)?,
+            hash_or_none(row, 6)?,
+        ) {
+            (Some(sequence), Some(actor), Some(hash)) => Some(Tip {
+                sequence,
+                actor,
+                hash,
+            }),
+            _ => None,
+        };
+        Ok(Self {
+            private_id: row.get(0)?,
+            namespace_private_id: row.get(1)?,
+            state: FeedState {
+                feed: row.get(2)?,
+                namespace: row.get(3)?,
+                tip,
+                position_max: number(row, 7)?,
+                evicted_through: number(row, 8)?,
+            },
+        })
+    }
+
+    pub(super) fn find(connection: &Connection, space: &str, feed: &str) -> Result<Option<Self>> {
+        let sql = format!("SELECT {FEED_COLUMNS} FROM feeds WHERE spaceId = ?1 AND feedId = ?2");
+        connection
+            .prepare_cached(&sql)?
+            .query_row([space, feed], Self::read)
+            .optional()
+    }
+
+    /// Add a feed, and count it in its space's row.
+    pub(super) fn insert(
+        connection: &Connection,
+        space: &mut SpaceRow,
+        feed: &str,
+        namespace: Option<&str>,
+    ) -> Result<Self> {
+        let namespace_private_id = match namespace {
+            None => None,
+            Some(namespace) => space.namespace(connection, namespace, true)?,
+        };
+        let sql = "INSERT INTO feeds (spaceId, feedId, feedNamespace, namespacePrivateId) VALUES (?1, ?2, ?3, ?4)";
+        let values = params![space.id, feed, namespace, namespace_private_id];
+        connection.prepare_cached(sql)?.execute(values)?;
+        space.feed_count += 1;
+        Ok(Self {
+            private_id: connection.last_insert_rowid(),
+            namespace_private_id,
+            state: FeedState {
+                feed: feed.to_owned(),
+                namespace: namespace.map(str::to_owned),
+                tip: None,
+                position_max: 0,
+                evicted_through: 0,
+            },
+        })
+    }
+
+    pub(super) fn update(&self, connection: &Connection) -> Result<()> {
+        let sql = "UPDATE feeds SET tipSequence = ?2, tipActorId = ?3, tipHash = ?4, positionMax = ?5, \
+                   evictedThrough = ?6 WHERE feedPrivateId = ?1";
+        let tip = self.state.tip.as_ref();
+        connection.prepare_cached(sql)?.execute(params![
+            self.private_id,
+            tip.map(|tip| signed(tip.sequence)),
+            tip.map(|tip| &tip.actor),
+            tip.map(|tip| tip.hash.bytes().as_slice()),
+            signed(self.state.position_max),
+            signed(self.state.evicted_through),
+        ])?;
+        Ok(())
+    }
+
+    /// Feeds behind `after`, by id.
+    pub(super) fn list(
+        connection: &Connection,
+        space: &SpaceRow,
+        namespace: Option<&str>,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<FeedState>> {
+        let state = |row: &Row<'_>| Self::read(row).map(|feed| feed.state);
+        let limit = signed(limit as u64);
+        let Some(namespace) = namespace else {
+            let sql = format!(
+                "SELECT {FEED_COLUMNS} FROM feeds WHERE spaceId = ?1 AND feedId > ?2 ORDER BY feedId LIMIT ?3"
+            );
+            let mut query = connection.prepare_cached(&sql)?;
+            return query
+                .query_map(params![space.id, after, limit], state)?
+                .collect();
+        };
+        let Some(namespace) = space.namespace(connection, namespace, false)? else {
+            return Ok(Vec::new());
+        };
+        let sql = format!(
+            "SELECT {FEED_COLUMNS} FROM feeds WHERE namespacePrivateId = ?1 AND feedId > ?2 ORDER BY feedId LIMIT ?3"
+        );
+        let mut query = connection.prepare_cached(&sql)?;
+        query
+            .query_map(params![namespace, after, limit], state)?
+            .collect()
+    }
+}
