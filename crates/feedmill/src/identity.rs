@@ -25,6 +25,11 @@ pub enum IdentityError {
     Unresolvable(&'static str),
 }
 
+/// Gives the process its one provider of TLS; a second call finds it there.
+pub fn provide_tls() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+}
+
 /// Resolves DIDs.
 #[derive(Debug)]
 pub struct Resolver {
@@ -51,8 +56,7 @@ impl Resolver {
     /// A resolver that asks the directory at `plc_url`, and hosts themselves
     /// for did:web unless `did_web_url` stands in for all of them.
     pub fn new(plc_url: &str, did_web_url: Option<&str>) -> Result<Self, IdentityError> {
-        // One provider of TLS for the process; a second call finds it there.
-        drop(rustls::crypto::ring::default_provider().install_default());
+        provide_tls();
         Ok(Self {
             client: reqwest::Client::builder()
                 .timeout(TIMEOUT)

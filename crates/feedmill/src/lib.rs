@@ -38,11 +38,17 @@ pub mod identity;
 /// Repairing an account whose chain broke.
 pub mod resync;
 
+/// Timelines in memory, drawn from the outbox.
+pub mod fanout;
+
 /// The API over HTTP.
 pub mod serve;
 
 /// The wiring.
 pub mod river;
+
+/// Served feeds held against the simulator's naive model.
+pub mod oracle;
 
 /// The command line.
 pub mod cli;

@@ -1,8 +1,8 @@
 //! The wiring: which stage hands what to which.
 //!
 //! ```text
-//! source ─▶ intake (decode, check) ─▶ store ═▶ serve ─▶ reader
-//!                     ▲                 │
+//! source ─▶ intake (decode, check) ─▶ store ═▶ fanout ─▶ serve ─▶ reader
+//!                     ▲                 │ └───────────────▲
 //!                     └──── resync ◀────┘
 //! ```
 //!
@@ -11,6 +11,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle as ThreadHandle;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use crate::check::{CheckError, Checker};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::decode::Decoder;
+use crate::fanout::Fanout;
 use crate::identity::{IdentityError, Resolver};
 use crate::intake::{self, Gathering, Intake};
 use crate::resync::Resync;
@@ -84,6 +86,8 @@ pub struct River {
     sources: Vec<JoinHandle<()>>,
     intakes: Vec<ThreadHandle<()>>,
     server: Option<JoinHandle<std::io::Result<()>>>,
+    stop_drawing: Arc<AtomicBool>,
+    drawer: Option<ThreadHandle<()>>,
 }
 
 impl River {
@@ -92,7 +96,8 @@ impl River {
         crate::metrics::recorder();
         let store = SqliteStore::open(&config.store, Plan::new(config))?;
         let plan = Arc::clone(store.plan());
-        let store: SharedStore = Arc::new(store);
+        let embedded = Arc::new(store);
+        let store: SharedStore = Arc::clone(&embedded) as SharedStore;
         let mut river = Self {
             store,
             plan,
@@ -103,12 +108,15 @@ impl River {
             sources: Vec::new(),
             intakes: Vec::new(),
             server: None,
+            stop_drawing: Arc::new(AtomicBool::new(false)),
+            drawer: None,
         };
         if start.role != Role::Serve {
             river.ingest(config, &start)?;
         }
         if start.role != Role::Ingest {
-            river.serve(config, &start).await?;
+            let fanout = river.fan_out(config, &start, &embedded)?;
+            river.serve(config, &start, fanout).await?;
         }
         Ok(river)
     }
@@ -178,7 +186,31 @@ impl River {
         Ok(())
     }
 
-    async fn serve(&mut self, config: &Config, start: &Start<'_>) -> Result<(), StartError> {
+    /// Loads timelines and starts the thread that draws them.
+    fn fan_out(
+        &mut self,
+        config: &Config,
+        start: &Start<'_>,
+        store: &Arc<SqliteStore>,
+    ) -> Result<Option<Arc<Fanout>>, StartError> {
+        let Some((fanout, drawer)) = Fanout::open(&config.timelines, store)? else {
+            return Ok(None);
+        };
+        let (clock, stop) = (start.clock.clone(), Arc::clone(&self.stop_drawing));
+        let thread = std::thread::Builder::new()
+            .name("fanout".into())
+            .spawn(move || drawer.run(&clock, &stop))
+            .map_err(StartError::Thread)?;
+        self.drawer = Some(thread);
+        Ok(Some(fanout))
+    }
+
+    async fn serve(
+        &mut self,
+        config: &Config,
+        start: &Start<'_>,
+        fanout: Option<Arc<Fanout>>,
+    ) -> Result<(), StartError> {
         let listen = |source| StartError::Listen {
             address: config.serve.bind.clone(),
             source,
@@ -191,6 +223,7 @@ impl River {
             config,
             Arc::clone(&self.plan),
             Arc::clone(&self.store),
+            fanout,
             Arc::clone(&self.status),
             start.clock.clone(),
         );
@@ -217,6 +250,10 @@ impl River {
         self.stop_server.send_replace(true);
         if let Some(server) = self.server.take() {
             drop(tokio::time::timeout(Duration::from_secs(30), server).await);
+        }
+        self.stop_drawing.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.drawer.take() {
+            drop(tokio::task::spawn_blocking(move || thread.join()).await);
         }
     }
 

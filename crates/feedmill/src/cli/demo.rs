@@ -12,14 +12,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use sim::compose::{FOLLOW, ODD, POST};
-use sim::model::Rules;
 use sim::network::{Network, NetworkOptions};
 use sim::world::{World, WorldOptions};
 
 use super::{Ending, complain, say};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::oracle::{self, Oracle};
 use crate::river::{River, Role, Start};
 
 /// How long a small world may take to be read to its end.
@@ -49,45 +48,6 @@ pub(super) struct Demo {
     /// Port to serve on
     #[arg(long, env = "PORT", default_value_t = 8080)]
     port: u16,
-}
-
-/// The configuration of a demo on `network`.
-pub(crate) fn config(network: &Network, bind: &str, store: &str) -> Result<Config, Ending> {
-    let text = format!(
-        r#"
-namespace = "com.example"
-[collections.follow]
-collection = "{FOLLOW}"
-[collections.post]
-collection = "{POST}"
-[collections.note]
-collection = "{ODD}"
-validate = false
-[feeds.timeline]
-follow = "follow"
-targets = ["post"]
-max_items = 500
-[feeds.garden]
-follow = "follow"
-targets = ["post", "note"]
-mixed = true
-include_self = true
-[[source]]
-name = "sim"
-firehose = "{relay}"
-[store]
-url = "{store}"
-[intake]
-plc_url = "{plc}"
-did_web_url = "{web}"
-[serve]
-bind = "{bind}"
-"#,
-        relay = network.relay_ws_url(),
-        plc = network.plc_url,
-        web = network.web_url,
-    );
-    Ok(Config::parse(&text)?)
 }
 
 impl Demo {
@@ -126,11 +86,8 @@ impl Demo {
             ..NetworkOptions::default()
         };
         let mut network = Network::start(self.world(2000), options).await?;
-        let config = config(
-            &network,
-            &format!("127.0.0.1:{}", self.port),
-            "sqlite::memory:",
-        )?;
+        let bind = format!("127.0.0.1:{}", self.port);
+        let config = Config::parse(&oracle::config(&network, &bind, "sqlite::memory:"))?;
         let start = Start {
             role: Role::All,
             clock: Clock::Wall,
@@ -187,14 +144,13 @@ impl Demo {
     }
 
     async fn compare(&self, network: &Network, store: &str) -> Result<(Value, bool), Ending> {
-        let config = config(network, "127.0.0.1:0", store)?;
-        // The machine's time is after everything in the world, and stands still: the model then knows first sight.
-        let clock = Clock::at(network.world(World::clock_us) + 366 * 86_400 * 1_000_000);
+        let config = Config::parse(&oracle::config(network, "127.0.0.1:0", store))?;
         let start = Start {
             role: Role::All,
-            clock: clock.clone(),
+            clock: Clock::Wall,
             lexicons: sim::lexicons::ALL,
         };
+        let since_us = Clock::Wall.now_us();
         let river = River::start(&config, start).await?;
         network.emit(self.events);
         network.settle();
@@ -215,15 +171,19 @@ impl Demo {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         bar.finish_and_clear();
-        let check = Check {
-            network,
-            address: river
-                .address
-                .map(|address| address.to_string())
-                .unwrap_or_default(),
-            seen_us: clock.now_us(),
-        };
-        let outcome = check.every_feed(self.bar(0)).await?;
+        let address = river.address.map(|address| address.to_string());
+        let bar = self.bar(0);
+        let oracle = Oracle::new(network, address.unwrap_or_default(), since_us);
+        let outcome = oracle
+            .every_feed(&|done, all| {
+                bar.set_length(all as u64);
+                bar.set_position(done as u64);
+            })
+            .await?;
+        bar.finish_and_clear();
+        if let Some(difference) = &outcome.first {
+            tracing::error!(difference, "a feed differs from the model");
+        }
         let accounting = river.store.accounting(None)?;
         let records: i64 = river
             .store
@@ -279,128 +239,5 @@ async fn watch(river: &River) {
         ));
         line.tick();
         tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-}
-
-/// Compares served feeds with the model.
-struct Check<'a> {
-    network: &'a Network,
-    address: String,
-    seen_us: i64,
-}
-
-#[derive(Default)]
-struct Outcome {
-    readers: usize,
-    pages: usize,
-    entries: usize,
-    mismatches: usize,
-}
-
-impl Check<'_> {
-    async fn every_feed(&self, bar: ProgressBar) -> Result<Outcome, Ending> {
-        let timeline: &[&str] = &[POST];
-        let garden: &[&str] = &[POST, ODD];
-        let client = reqwest::Client::new();
-        let readers: Vec<String> = self.network.world(|world| {
-            world
-                .accounts()
-                .iter()
-                .map(|account| account.did.to_string())
-                .collect()
-        });
-        bar.set_length(readers.len() as u64);
-        let mut outcome = Outcome {
-            readers: readers.len(),
-            ..Outcome::default()
-        };
-        for (number, reader) in readers.iter().enumerate() {
-            for (feed, targets, include_self) in
-                [("timeline", timeline, false), ("garden", garden, true)]
-            {
-                let rules = Rules {
-                    follow: FOLLOW,
-                    targets,
-                    include_self,
-                    lexicons: true,
-                };
-                let expected: Vec<(i64, String)> = self.network.world(|world| {
-                    let entries = world.model().feed(reader, &rules, &|_| self.seen_us);
-                    entries
-                        .into_iter()
-                        .map(|entry| (entry.time_us, entry.uri))
-                        .collect()
-                });
-                let limit = [1, 7, 50, 200].get(number % 4).copied().unwrap_or(50);
-                let limit = if expected.len() > 40 * limit {
-                    200
-                } else {
-                    limit
-                };
-                let (served, pages) = self.whole(&client, feed, reader, limit).await?;
-                outcome.pages += pages;
-                outcome.entries += served.len();
-                if served != expected {
-                    outcome.mismatches += 1;
-                    tracing::error!(
-                        reader,
-                        feed,
-                        limit,
-                        served = served.len(),
-                        expected = expected.len(),
-                        "feed differs from the model"
-                    );
-                }
-            }
-            bar.inc(1);
-        }
-        bar.finish_and_clear();
-        Ok(outcome)
-    }
-
-    /// A feed paged to its end: (time, uri) of each record.
-    async fn whole(
-        &self,
-        client: &reqwest::Client,
-        feed: &str,
-        reader: &str,
-        limit: usize,
-    ) -> Result<(Vec<(i64, String)>, usize), Ending> {
-        let base = format!(
-            "http://{}/xrpc/com.example.getFeed?feed={feed}&actor={}&limit={limit}",
-            self.address,
-            reader.replace('%', "%25")
-        );
-        let (mut served, mut pages, mut cursor) = (Vec::new(), 0, String::new());
-        loop {
-            let page: Value = client
-                .get(format!("{base}{cursor}"))
-                .send()
-                .await?
-                .error_for_status()?
-                .json()
-                .await?;
-            pages += 1;
-            for record in page
-                .get("records")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-            {
-                let time = record
-                    .get("time_us")
-                    .and_then(Value::as_i64)
-                    .unwrap_or_default();
-                let uri = record
-                    .get("uri")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default();
-                served.push((time, uri.to_owned()));
-            }
-            match page.get("cursor").and_then(Value::as_str) {
-                Some(next) => cursor = format!("&cursor={next}"),
-                None => return Ok((served, pages)),
-            }
-        }
     }
 }

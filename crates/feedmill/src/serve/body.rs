@@ -1,7 +1,5 @@
 //! Response bodies, put together from stored JSON without parsing it again.
 
-use std::fmt::Write as _;
-
 use crate::store::Row;
 
 /// Appends a JSON string.
@@ -26,8 +24,7 @@ pub fn push_record(out: &mut String, row: &Row) {
     push_string(out, &row.collection);
     out.push_str(",\"rkey\":");
     push_string(out, &row.rkey);
-    // Writing to a String cannot fail.
-    drop(write!(out, ",\"time_us\":{}}}", row.time_us));
+    out.push_str(&format!(",\"time_us\":{}}}", row.time_us));
 }
 
 /// `{"records": […], "cursor": …}`.

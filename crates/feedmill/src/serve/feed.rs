@@ -4,6 +4,7 @@ use super::cursor;
 use super::error::XrpcError;
 use super::params::Params;
 use super::{Answer, Server, body};
+use crate::fanout::Wish;
 use crate::store::plan::{FeedPlan, FeedTarget};
 use crate::store::{FeedQuery, Page, Position};
 
@@ -93,7 +94,60 @@ fn targets<'a>(
     }
 }
 
+/// The page from memory if memory can answer all of it, else from the store.
 fn page(server: &Server, wanted: &Wanted<'_>) -> Result<Page, XrpcError> {
+    let page = match from_memory(server, wanted)? {
+        Some(page) => Ok(("memory", page)),
+        None => from_store(server, wanted).map(|page| ("store", page)),
+    };
+    let (from, page) = page?;
+    metrics::counter!(crate::metrics::PAGES, "from" => from).increment(1);
+    Ok(page)
+}
+
+fn from_memory(server: &Server, wanted: &Wanted<'_>) -> Result<Option<Page>, XrpcError> {
+    let Some(fanout) = server.fanout.as_ref().filter(|_| !wanted.feed.end) else {
+        return Ok(None);
+    };
+    let Some(reader) = server.store.key(&wanted.reader)? else {
+        return Ok(Some(Page::default())); // nobody ever named this reader
+    };
+    let one = |target: &&FeedTarget| {
+        wanted
+            .feed
+            .targets
+            .iter()
+            .position(|other| other == *target)
+    };
+    let target = match wanted.targets.as_slice() {
+        [target] => match one(target) {
+            Some(target) => Some(target),
+            None => return Ok(None),
+        },
+        _ => None,
+    };
+    let wish = Wish {
+        feed: &wanted.feed.name,
+        target,
+        reader,
+        before: wanted.before.as_ref(),
+        limit: wanted.limit,
+        now_us: server.clock.now_us(),
+    };
+    let Some(ids) = fanout.page(&wish)? else {
+        return Ok(None);
+    };
+    let rows = server.store.rows(&ids.records)?;
+    if rows.len() < ids.records.len() {
+        return Ok(None); // some went while we looked: the store answers at one instant
+    }
+    Ok(Some(Page {
+        rows,
+        next: ids.next,
+    }))
+}
+
+fn from_store(server: &Server, wanted: &Wanted<'_>) -> Result<Page, XrpcError> {
     let query = FeedQuery {
         reader: wanted.reader.clone(),
         lanes: wanted
@@ -113,6 +167,5 @@ fn page(server: &Server, wanted: &Wanted<'_>) -> Result<Page, XrpcError> {
         limit: wanted.limit,
         scan_max: server.page_scan_max,
     };
-    metrics::counter!(crate::metrics::PAGES, "from" => "store").increment(1);
     Ok(server.store.feed(&query)?)
 }

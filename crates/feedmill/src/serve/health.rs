@@ -15,10 +15,20 @@ pub(super) fn health(server: &Server) -> Result<Answer, XrpcError> {
     ))
 }
 
+/// Accounts due for a resync that `/status` counts before it stops counting.
+const RESYNCS_COUNTED_MAX: usize = 1000;
+
 /// `GET /status`: counts, lag, backlog.
 pub(super) fn status(server: &Server) -> Result<Answer, XrpcError> {
     let counts = server.store.counts()?;
     let accounting = server.store.accounting(None)?;
+    let cursors: serde_json::Map<String, serde_json::Value> = server
+        .store
+        .cursors()?
+        .into_iter()
+        .map(|(name, cursor)| (name, json!(cursor)))
+        .collect();
+    let due = server.store.broken_accounts(RESYNCS_COUNTED_MAX)?.len();
     let now = server.clock.now_us();
     let load = |number: &std::sync::atomic::AtomicI64| number.load(Ordering::Relaxed);
     let event = load(&server.status.event_us);
@@ -39,7 +49,7 @@ pub(super) fn status(server: &Server) -> Result<Answer, XrpcError> {
             "accounting": accounting,
             "ingestion": {
                 "connected": server.status.connected.load(Ordering::Relaxed),
-                "cursor": load(&server.status.cursor),
+                "cursors": cursors,
                 "event_us": event,
                 "date": (event != 0).then(|| record::datetime::format_us(event)),
                 "seconds_ago": (event != 0).then(|| (now - event).max(0) / 1_000_000),
@@ -49,6 +59,7 @@ pub(super) fn status(server: &Server) -> Result<Answer, XrpcError> {
                 "frames": server.status.frames.load(Ordering::Relaxed),
             },
             "resync": {
+                "due": due,
                 "running": load(&server.status.resyncing),
                 "done": server.status.resynced.load(Ordering::Relaxed),
             },

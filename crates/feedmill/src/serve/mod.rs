@@ -34,6 +34,7 @@ use tower_http::cors::CorsLayer;
 
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::fanout::Fanout;
 use crate::metrics as names;
 use crate::status::Status;
 use crate::store::{Plan, SharedStore};
@@ -46,6 +47,8 @@ pub struct Server {
     pub namespace: String,
     pub plan: Arc<Plan>,
     pub store: SharedStore,
+    /// Timelines in memory, if they are given any.
+    pub fanout: Option<Arc<Fanout>>,
     pub status: Arc<Status>,
     pub clock: Clock,
     methods: Vec<(String, Call)>,
@@ -80,6 +83,7 @@ impl Server {
         config: &Config,
         plan: Arc<Plan>,
         store: SharedStore,
+        fanout: Option<Arc<Fanout>>,
         status: Arc<Status>,
         clock: Clock,
     ) -> Self {
@@ -99,6 +103,7 @@ impl Server {
             namespace: ns.clone(),
             plan,
             store,
+            fanout,
             status,
             clock,
             methods,

@@ -18,6 +18,10 @@ use crate::metrics as names;
 use crate::status::Status;
 use crate::store::SharedStore;
 
+/// How many times larger than allowed a frame may be and still be received,
+/// so that it can be refused by itself instead of costing the connection.
+const OVERSIZE: usize = 4;
+
 /// One subscription, with its pool of equal hosts.
 #[derive(Debug)]
 pub struct Firehose {
@@ -98,8 +102,8 @@ impl Firehose {
             url.trim_end_matches('/')
         );
         let settings = WebSocketConfig::default()
-            .max_message_size(Some(self.intake.frame_bytes_max + 1024))
-            .max_frame_size(Some(self.intake.frame_bytes_max + 1024));
+            .max_message_size(Some(self.intake.frame_bytes_max * OVERSIZE))
+            .max_frame_size(Some(self.intake.frame_bytes_max * OVERSIZE));
         let connected =
             tokio_tungstenite::connect_async_with_config(address, Some(settings), true).await;
         let result = if connected.is_ok() { "ok" } else { "refused" };

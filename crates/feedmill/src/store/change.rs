@@ -49,3 +49,30 @@ pub struct Drawn {
     /// Changes after the asked position are no longer kept: rebuild from records.
     pub gone: bool,
 }
+
+/// One thing that timelines in memory start from.
+#[derive(Debug, Clone, Copy)]
+pub enum Loaded<'a> {
+    /// An account whose records are hidden.
+    Hidden { key: i64 },
+    /// A record of a lane; newest first.
+    Record {
+        lane: i64,
+        record: i64,
+        time_us: Micros,
+        uri: &'a str,
+        author: i64,
+        keys: &'a [i64],
+    },
+    /// The end of a lane: everything later than `floor_us` was visited; `None`: everything.
+    LaneEnd { lane: i64, floor_us: Option<Micros> },
+}
+
+/// What a reader follows and hides.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Follows {
+    pub keys: Vec<i64>,
+    pub hidden: Vec<i64>,
+    /// The outbox position at which that was so.
+    pub as_of: i64,
+}

@@ -21,11 +21,12 @@ pub mod sqlite;
 
 pub use account::{AccountStatus, Accounting};
 pub use batch::{Batch, Commit, Item, Op, Put, Verdict};
-pub use change::{Change, Drawn};
+pub use change::{Change, Drawn, Follows, Loaded};
 pub use page::{FeedQuery, ListQuery, Page, Position, Row};
 pub use plan::{LaneId, Plan, SourceId};
 
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why the store did not answer. Sorted by what the caller does.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -62,6 +63,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// The cursor of a source; `None` before its first commit.
     fn cursor(&self, source: &str) -> Result<Option<i64>, StoreError>;
 
+    /// Every source with its cursor.
+    fn cursors(&self) -> Result<Vec<(String, Option<i64>)>, StoreError>;
+
     /// The counters of a source since the beginning; of all sources for `None`.
     fn accounting(&self, source: Option<&str>) -> Result<Accounting, StoreError>;
 
@@ -85,6 +89,22 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Changes after `position`, oldest first, at most about `limit`.
     fn draw(&self, position: i64, limit: usize) -> Result<Drawn, StoreError>;
+
+    /// Waits until there are changes after `position`, or `patience` is over.
+    /// Another process's changes are noticed only by looking, so be patient in small doses.
+    fn wait(&self, position: i64, patience: Duration);
+
+    /// Visits what timelines in memory start from, in one snapshot: hidden accounts, then each
+    /// lane's newest records, at most `lane_max` of each. Returns the outbox position it stands at.
+    fn load(&self, lane_max: usize, visit: &mut dyn FnMut(Loaded<'_>)) -> Result<i64, StoreError>;
+
+    /// The keys that a reader's follow and hide records name, one for each record, in one snapshot.
+    fn follows(
+        &self,
+        reader: i64,
+        follows: &[SourceId],
+        hides: &[SourceId],
+    ) -> Result<Follows, StoreError>;
 
     /// The newest outbox position.
     fn head(&self) -> Result<i64, StoreError>;

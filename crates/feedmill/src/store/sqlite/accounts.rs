@@ -64,11 +64,8 @@ impl Apply<'_> {
                 self.bury(letter)?;
                 self.tally.dead += 1;
                 self.tally.received += 1;
-                // What it said is lost, so the account is fetched whole.
-                if let Some((key, known)) = self.known_did(&letter.did)?
-                    && known.repair != HOLDING
-                {
-                    self.mark(key, &letter.did, HOLDING)?;
+                if !letter.did.is_empty() {
+                    self.distrust(&letter.did)?;
                 }
             }
             Item::Filtered(units) => {
@@ -212,6 +209,21 @@ impl Apply<'_> {
             .execute(params![key, repair])?;
         self.broken.push(did.to_owned());
         Ok(())
+    }
+
+    /// What a frame said is lost, so its account is fetched whole.
+    fn distrust(&mut self, did: &str) -> Result<(), Error> {
+        match self.known_did(did)? {
+            Some((key, known)) if known.repair != HOLDING => self.mark(key, did, HOLDING),
+            Some(_) => Ok(()),
+            None => {
+                let key = self.names.key(self.tx, did)?;
+                self.tx
+                    .prepare_cached("INSERT INTO account (key) VALUES (?1)")?
+                    .execute([key])?;
+                self.mark(key, did, DUE)
+            }
+        }
     }
 
     fn sync(&mut self, did: &str, rev: u64, data: Option<Cid>) -> Result<(), Error> {

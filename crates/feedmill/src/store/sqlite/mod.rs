@@ -7,6 +7,7 @@ mod accounts;
 mod apply;
 mod derive;
 mod feed;
+mod load;
 mod names;
 mod outbox;
 mod read;
@@ -17,13 +18,14 @@ mod writer;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension, params};
 
 use super::account::{AccountState, Accounting};
 use super::batch::{Batch, DeadLetter};
-use super::change::Drawn;
+use super::change::{Drawn, Follows, Loaded};
 use super::page::{FeedQuery, ListQuery, Page, Position, Row};
 use super::plan::{Plan, SourceId};
 use super::{Committed, Counts, Store, StoreError};
@@ -124,6 +126,15 @@ impl Store for SqliteStore {
         })
     }
 
+    fn cursors(&self) -> Result<Vec<(String, Option<i64>)>, StoreError> {
+        self.read(|connection| {
+            connection
+                .prepare_cached("SELECT name, cursor FROM source ORDER BY name")?
+                .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect()
+        })
+    }
+
     fn accounting(&self, source: Option<&str>) -> Result<Accounting, StoreError> {
         self.read(|connection| read::accounting(connection, source))
     }
@@ -154,6 +165,29 @@ impl Store for SqliteStore {
 
     fn draw(&self, position: i64, limit: usize) -> Result<Drawn, StoreError> {
         self.read(|connection| outbox::draw(connection, position, limit))
+    }
+
+    fn wait(&self, position: i64, patience: Duration) {
+        self.writer.wait(position, patience);
+    }
+
+    fn load(&self, lane_max: usize, visit: &mut dyn FnMut(Loaded<'_>)) -> Result<i64, StoreError> {
+        self.read(|connection| load::load(connection, &self.plan, &self.ids, lane_max, visit))
+    }
+
+    fn follows(
+        &self,
+        reader: i64,
+        follows: &[SourceId],
+        hides: &[SourceId],
+    ) -> Result<Follows, StoreError> {
+        self.read(|connection| {
+            Ok(Follows {
+                as_of: outbox::head(connection)?,
+                keys: load::keys(connection, &self.ids, follows, reader)?,
+                hidden: load::keys(connection, &self.ids, hides, reader)?,
+            })
+        })
     }
 
     fn head(&self) -> Result<i64, StoreError> {

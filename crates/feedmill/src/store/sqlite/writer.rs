@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::accounts::Refusal;
@@ -26,6 +28,13 @@ const GROUP_ITEMS_MAX: usize = 20_000;
 
 type Answer = SyncSender<Result<Committed, StoreError>>;
 
+/// The newest position this process has written, for those who wait for it.
+#[derive(Debug, Default)]
+struct Head {
+    position: Mutex<i64>,
+    moved: Condvar,
+}
+
 #[derive(Debug)]
 struct Job {
     batch: Batch,
@@ -35,6 +44,7 @@ struct Job {
 /// A handle on the writer thread; dropping it ends the thread after its queue.
 #[derive(Debug)]
 pub(super) struct Writer {
+    head: Arc<Head>,
     jobs: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -48,18 +58,21 @@ impl Writer {
         outbox_max: u64,
     ) -> Result<Self, StoreError> {
         let (jobs, queue) = sync_channel(WAITING_MAX);
+        let head = Arc::new(Head::default());
         let mut desk = Desk {
             connection,
             plan,
             ids,
             names: Names::new(),
             outbox_max,
+            head: Arc::clone(&head),
         };
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || desk.run(&queue))
             .map_err(|error| StoreError::Passing(error.to_string()))?;
         Ok(Self {
+            head,
             jobs: Some(jobs),
             thread: Some(thread),
         })
@@ -75,6 +88,17 @@ impl Writer {
             .send(Job { batch, answer })
             .map_err(|_| gone())?;
         reply.recv().map_err(|_| gone())?
+    }
+}
+
+impl Writer {
+    /// Waits until something after `position` was written, or `patience` is over.
+    pub(super) fn wait(&self, position: i64, patience: Duration) {
+        let mut head = self.head.position.lock();
+        if *head <= position {
+            // Whether it moved or time ran out, the caller looks for himself.
+            self.head.moved.wait_for(&mut head, patience);
+        }
     }
 }
 
@@ -94,6 +118,7 @@ struct Desk {
     ids: Ids,
     names: Names,
     outbox_max: u64,
+    head: Arc<Head>,
 }
 
 impl Desk {
@@ -182,6 +207,8 @@ impl Desk {
         crash::point("commit.before");
         tx.commit().map_err(sql)?;
         crash::point("commit.after");
+        *self.head.position.lock() = head;
+        self.head.moved.notify_all();
         Ok(done)
     }
 }

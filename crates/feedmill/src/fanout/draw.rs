@@ -1,0 +1,194 @@
+//! The thread that draws changes from the outbox into the engine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use timeline::{Cold, RecordId, Settings};
+use tracing::{error, warn};
+
+use super::{Fanout, State, Waiting, insert, key, load};
+use crate::clock::Clock;
+use crate::store::{Change, StoreError};
+
+/// Changes drawn at once.
+const DRAW_MAX: usize = 1000;
+/// Changes applied under one lock; readers come through in between.
+const LOCKED_MAX: usize = 32;
+/// Background work under one lock, in pushes.
+const WORK: usize = 2000;
+/// How long to wait for changes before looking again.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Draws until told to stop.
+#[derive(Debug)]
+pub struct Drawer {
+    fanout: Arc<Fanout>,
+    settings: Settings,
+    waiting: Waiting,
+}
+
+impl Drawer {
+    pub(super) fn new(fanout: Arc<Fanout>, settings: Settings, waiting: Waiting) -> Self {
+        Self {
+            fanout,
+            settings,
+            waiting,
+        }
+    }
+
+    /// The thread.
+    pub fn run(self, clock: &Clock, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            let position = self.fanout.position();
+            self.fanout.store.wait(position, PATIENCE);
+            loop {
+                match self.step(clock.now_us()) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(cause) => {
+                        // Until it is drawn again, cold and store answers stay exact at an older position.
+                        error!(%cause, "timelines cannot draw; they will try again");
+                        std::thread::sleep(Duration::from_secs(1));
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Draws once, registers who waits, does some background work; true if there is more.
+    pub fn step(&self, now_us: i64) -> Result<bool, StoreError> {
+        let position = self.fanout.position();
+        let drawn = self.fanout.store.draw(position, DRAW_MAX)?;
+        if drawn.gone {
+            warn!(
+                position,
+                "timelines fell behind what the outbox keeps; rebuilding them from the records"
+            );
+            let state = load(&self.settings, &self.fanout.routes, &*self.fanout.store)?;
+            *self.fanout.state.write() = state;
+            return Ok(true);
+        }
+        let more = drawn.changes.len() >= DRAW_MAX;
+        let first = drawn.position + 1 - drawn.changes.len() as i64;
+        let mut rest = drawn.changes.as_slice();
+        let mut next = first;
+        while !rest.is_empty() {
+            let (chunk, after) = rest.split_at(chunk_length(rest));
+            self.apply(next, chunk)?;
+            next += chunk.len() as i64;
+            rest = after;
+        }
+        self.register(now_us);
+        let busy = self.fanout.state.write().timelines.step(now_us, WORK);
+        Ok(more || busy)
+    }
+
+    fn apply(&self, first: i64, changes: &[Change]) -> Result<(), StoreError> {
+        let mut state = self.fanout.state.write();
+        for (position, change) in (first..).zip(changes) {
+            state.timelines.begin(position.cast_unsigned());
+            self.change(&mut state, change)?;
+        }
+        Ok(())
+    }
+
+    fn change(&self, state: &mut State, change: &Change) -> Result<(), StoreError> {
+        let routes = &self.fanout.routes;
+        let timelines = &mut state.timelines;
+        match change {
+            Change::Put {
+                record, uri, lanes, ..
+            } => {
+                for place in lanes {
+                    for (feed, target) in routes.lanes.get(&place.lane).into_iter().flatten() {
+                        insert(
+                            timelines,
+                            *feed,
+                            *target,
+                            *record,
+                            place.time_us,
+                            uri,
+                            place.author,
+                            &place.keys,
+                        )?;
+                    }
+                }
+            }
+            Change::Delete { record, .. } => {
+                timelines.remove(RecordId(record.cast_unsigned()));
+            }
+            Change::Follow {
+                source,
+                reader,
+                key: followed,
+            } => {
+                for feed in routes.follows.get(source).into_iter().flatten() {
+                    timelines.follow(*feed, key(*reader)?, key(*followed)?);
+                }
+                for feed in routes.hides.get(source).into_iter().flatten() {
+                    timelines.hide(*feed, key(*reader)?, key(*followed)?);
+                }
+            }
+            Change::Unfollow {
+                source,
+                reader,
+                key: followed,
+            } => {
+                for feed in routes.follows.get(source).into_iter().flatten() {
+                    timelines.unfollow(*feed, key(*reader)?, key(*followed)?);
+                }
+                for feed in routes.hides.get(source).into_iter().flatten() {
+                    timelines.unhide(*feed, key(*reader)?, key(*followed)?);
+                }
+            }
+            Change::Account {
+                key: account,
+                visible,
+                ..
+            } => {
+                timelines.account(key(*account)?, !visible);
+                if *visible {
+                    state.hidden.remove(account);
+                } else {
+                    state.hidden.insert(*account);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn register(&self, now_us: i64) {
+        while let Ok(wish) = self.waiting.try_recv() {
+            let cold = Cold {
+                follows: &wish.follows,
+                hidden: &wish.hidden,
+                as_of: wish.as_of,
+            };
+            // A stale or full answer leaves the reader cold; its next read asks again.
+            if let Ok(reader) = key(wish.reader) {
+                self.fanout
+                    .state
+                    .write()
+                    .timelines
+                    .register(wish.feed, reader, &cold, now_us);
+            }
+        }
+    }
+}
+
+/// How many changes go together: a moved record's delete is never apart from its insert.
+fn chunk_length(changes: &[Change]) -> usize {
+    let mut length = changes.len().min(LOCKED_MAX);
+    while let (
+        Some(Change::Delete { .. } | Change::Follow { .. } | Change::Unfollow { .. }),
+        true,
+    ) = (
+        changes.get(length.saturating_sub(1)),
+        length < changes.len(),
+    ) {
+        length += 1;
+    }
+    length
+}

@@ -1,0 +1,226 @@
+//! The oracle: served feeds held against the simulator's naive model.
+//!
+//! In:    a simulated network, and the address of a Feedmill that has read it.
+//! Out:   how many feeds differ from what brute force gives.
+//! Never: a look into the engine: it asks over HTTP, as a reader would.
+//!
+//! The demo and the tests share it, so a newcomer's first command and the
+//! long runs check the same thing.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use sim::compose::{FOLLOW, ODD, POST};
+use sim::model::Rules;
+use sim::network::Network;
+
+use crate::clock::Micros;
+
+/// Page sizes, by turns.
+const LIMITS: [usize; 4] = [1, 7, 50, 200];
+/// Pages after which a small page size is given up for the largest.
+const PAGES_MAX: usize = 40;
+
+/// The text of a configuration that reads `network`.
+pub fn config(network: &Network, bind: &str, store: &str) -> String {
+    format!(
+        r#"namespace = "com.example"
+[collections.follow]
+collection = "{FOLLOW}"
+[collections.post]
+collection = "{POST}"
+[collections.note]
+collection = "{ODD}"
+validate = false
+[feeds.timeline]
+follow = "follow"
+targets = ["post"]
+max_items = 500
+[feeds.garden]
+follow = "follow"
+targets = ["post", "note"]
+mixed = true
+include_self = true
+[[source]]
+name = "sim"
+firehose = "{relay}"
+[store]
+url = "{store}"
+[intake]
+plc_url = "{plc}"
+did_web_url = "{web}"
+[serve]
+bind = "{bind}"
+"#,
+        relay = network.relay_ws_url(),
+        plc = network.plc_url,
+        web = network.web_url,
+    )
+}
+
+/// Compares served feeds with the model.
+#[derive(Debug)]
+pub struct Oracle<'a> {
+    network: &'a Network,
+    address: String,
+    client: reqwest::Client,
+    since_us: Micros,
+}
+
+/// What was compared.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    pub readers: usize,
+    pub pages: usize,
+    pub entries: usize,
+    pub mismatches: usize,
+    /// The first difference, in words.
+    pub first: Option<String>,
+}
+
+type Entries = Vec<(i64, String)>;
+
+impl<'a> Oracle<'a> {
+    /// An oracle for the Feedmill at `address`, which saw nothing before `since_us`.
+    pub fn new(network: &'a Network, address: String, since_us: Micros) -> Self {
+        crate::identity::provide_tls();
+        Self {
+            network,
+            address,
+            client: reqwest::Client::new(),
+            since_us,
+        }
+    }
+
+    /// Compares every account's feeds, paged to their ends.
+    pub async fn every_feed(
+        &self,
+        progress: &dyn Fn(usize, usize),
+    ) -> Result<Outcome, reqwest::Error> {
+        let readers: Vec<String> = self.network.world(|world| {
+            world
+                .accounts()
+                .iter()
+                .map(|account| account.did.to_string())
+                .collect()
+        });
+        let mut outcome = Outcome {
+            readers: readers.len(),
+            ..Outcome::default()
+        };
+        for (number, reader) in readers.iter().enumerate() {
+            progress(number, readers.len());
+            for (feed, targets, include_self) in [
+                ("timeline", &[POST][..], false),
+                ("garden", &[POST, ODD][..], true),
+            ] {
+                let limit = LIMITS.get(number % LIMITS.len()).copied().unwrap_or(50);
+                let (served, pages) = self.whole(feed, reader, limit).await?;
+                let expected = self.expected(reader, targets, include_self, &served);
+                outcome.pages += pages;
+                outcome.entries += served.len();
+                if served != expected {
+                    outcome.mismatches += 1;
+                    let first = || difference(feed, reader, &served, &expected);
+                    outcome.first.get_or_insert_with(first);
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// What brute force gives. A record whose own time cannot be used stands
+    /// at its first sight, which only the system under test knows; but that
+    /// cannot lie before it began to look.
+    fn expected(
+        &self,
+        reader: &str,
+        targets: &[&str],
+        include_self: bool,
+        served: &Entries,
+    ) -> Entries {
+        let seen: HashMap<&str, i64> = served
+            .iter()
+            .map(|(time, uri)| (uri.as_str(), *time))
+            .collect();
+        let rules = Rules {
+            follow: FOLLOW,
+            targets,
+            include_self,
+            lexicons: true,
+        };
+        self.network.world(|world| {
+            let model = world.model();
+            let first_seen = |uri: &str| match seen.get(uri) {
+                Some(time) if *time >= self.since_us => *time,
+                _ => i64::MAX,
+            };
+            let entries = model.feed(reader, &rules, &first_seen);
+            entries
+                .into_iter()
+                .map(|entry| (entry.time_us, entry.uri))
+                .collect()
+        })
+    }
+
+    /// A feed paged to its end: (time, uri) of each record, and the pages it took.
+    pub async fn whole(
+        &self,
+        feed: &str,
+        reader: &str,
+        limit: usize,
+    ) -> Result<(Entries, usize), reqwest::Error> {
+        let actor = reader.replace('%', "%25");
+        let base = format!(
+            "http://{}/xrpc/com.example.getFeed?feed={feed}&actor={actor}",
+            self.address
+        );
+        let (mut served, mut pages, mut cursor) = (Vec::new(), 0, String::new());
+        loop {
+            let limit = if pages > PAGES_MAX { 200 } else { limit };
+            let request = self.client.get(format!("{base}&limit={limit}{cursor}"));
+            let page: Value = request.send().await?.error_for_status()?.json().await?;
+            pages += 1;
+            for record in page
+                .get("records")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+            {
+                let time = record
+                    .get("time_us")
+                    .and_then(Value::as_i64)
+                    .unwrap_or_default();
+                let uri = record
+                    .get("uri")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default();
+                served.push((time, uri.to_owned()));
+            }
+            match page.get("cursor").and_then(Value::as_str) {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return Ok((served, pages)),
+            }
+        }
+    }
+}
+
+fn difference(feed: &str, reader: &str, served: &Entries, expected: &Entries) -> String {
+    let missing: Vec<_> = expected
+        .iter()
+        .filter(|entry| !served.contains(entry))
+        .collect();
+    let extra: Vec<_> = served
+        .iter()
+        .filter(|entry| !expected.contains(entry))
+        .collect();
+    format!(
+        "{feed} of {reader}: {} served, {} expected; missing {} such as {:?}, extra {} such as {:?}",
+        served.len(),
+        expected.len(),
+        missing.len(),
+        missing.first(),
+        extra.len(),
+        extra.first()
+    )
+}

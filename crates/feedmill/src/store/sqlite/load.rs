@@ -1,0 +1,76 @@
+//! What timelines in memory start from.
+
+use rusqlite::{Connection, Error, params};
+
+use super::derive::{Ids, unpack};
+use super::outbox;
+use crate::store::change::Loaded;
+use crate::store::plan::{Plan, SourceId};
+
+/// Visits hidden accounts and each lane's newest records; returns the outbox position.
+pub(super) fn load(
+    connection: &Connection,
+    plan: &Plan,
+    ids: &Ids,
+    lane_max: usize,
+    visit: &mut dyn FnMut(Loaded<'_>),
+) -> Result<i64, Error> {
+    let head = outbox::head(connection)?;
+    let mut hidden = connection.prepare("SELECT key FROM account WHERE status % 2 = 1")?;
+    for key in hidden.query_map([], |row| row.get(0))? {
+        visit(Loaded::Hidden { key: key? });
+    }
+    for (lane, &number) in plan.lanes.iter().zip(&ids.lanes) {
+        let mut statement = connection.prepare_cached(
+            "SELECT p.time, p.tail, p.record, p.keys, r.author FROM recent p CROSS JOIN record r
+             WHERE p.lane = ?1 AND r.id = p.record ORDER BY p.time DESC, p.tail DESC LIMIT ?2",
+        )?;
+        let mut rows = statement.query(params![number, lane_max as i64])?;
+        let (mut count, mut last) = (0, None);
+        while let Some(row) = rows.next()? {
+            let tail: String = row.get(1)?;
+            let uri = match tail.split_once('/') {
+                Some((did, rkey)) => format!("at://{did}/{}/{rkey}", lane.nsid),
+                None => continue,
+            };
+            let keys: Vec<i64> = unpack(row.get_ref(3)?.as_blob()?).collect();
+            let time_us = row.get(0)?;
+            visit(Loaded::Record {
+                lane: number,
+                record: row.get(2)?,
+                time_us,
+                uri: &uri,
+                author: row.get(4)?,
+                keys: &keys,
+            });
+            count += 1;
+            last = Some(time_us);
+        }
+        visit(Loaded::LaneEnd {
+            lane: number,
+            floor_us: last.filter(|_| count >= lane_max),
+        });
+    }
+    Ok(head)
+}
+
+/// The keys that a reader's records of these sources name, one for each record.
+pub(super) fn keys(
+    connection: &Connection,
+    ids: &Ids,
+    sources: &[SourceId],
+    reader: i64,
+) -> Result<Vec<i64>, Error> {
+    let mut keys = Vec::new();
+    for source in sources {
+        let Some(source) = ids.sources.get(source.0) else {
+            continue;
+        };
+        let mut statement = connection
+            .prepare_cached("SELECT key FROM follow WHERE source = ?1 AND reader = ?2")?;
+        for key in statement.query_map(params![source, reader], |row| row.get(0))? {
+            keys.push(key?);
+        }
+    }
+    Ok(keys)
+}
