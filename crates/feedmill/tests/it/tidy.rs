@@ -128,6 +128,24 @@ fn modules_only_look_upstream() {
     none("flow turned back", against);
 }
 
+/// A file that no `mod` line reaches is neither compiled nor tested.
+#[test]
+fn every_file_of_a_crate_is_one_of_its_modules() {
+    let mut outside = Vec::new();
+    for path in files() {
+        let Some((member, inside)) = path.split_once("/src/").filter(|_| path.ends_with(".rs"))
+        else {
+            continue;
+        };
+        let module = inside.split(['/', '.']).next().unwrap();
+        let lib = read(&format!("{member}/src/lib.rs"));
+        if !["lib", "main"].contains(&module) && !modules(&lib, false).contains(&module) {
+            outside.push(path);
+        }
+    }
+    none("no mod line in lib.rs leads here", outside);
+}
+
 fn manifest(member: &str) -> toml::Table {
     read(&format!("crates/{member}/Cargo.toml"))
         .parse()
