@@ -87,7 +87,7 @@ impl Keys<'_> {
     pub(crate) fn contains(self, key: u32) -> bool {
         match self {
             Self::Set(set) => set.contains(key),
-            Self::List(list) => list.binary_search(&key).is_ok(),
+            Self::List(list) => is_in(list, key),
         }
     }
 
@@ -102,6 +102,39 @@ impl Keys<'_> {
         }
     }
 }
+
+/// Whether a sorted list holds `key`.
+///
+/// Ids are handed out in order, so a long list is nearly even: where a key
+/// should lie says nearly where it lies, and the search touches two lines of
+/// memory instead of ten.
+fn is_in(list: &[u32], key: u32) -> bool {
+    let (Some(&first), Some(&last)) = (list.first(), list.last()) else {
+        return false;
+    };
+    if list.len() < EVEN_MIN || key <= first || key >= last {
+        return list.binary_search(&key).is_ok();
+    }
+    let share = u64::from(key - first) * list.len() as u64 / u64::from(last - first);
+    let guess = (share as usize).min(list.len() - 1);
+    let mut reach = EVEN_REACH;
+    loop {
+        let from = guess.saturating_sub(reach);
+        let to = (guess + reach).min(list.len() - 1);
+        let within = list.get(from).is_some_and(|&low| low <= key)
+            && list.get(to).is_some_and(|&high| key <= high);
+        if within {
+            let part = list.get(from..=to).unwrap_or(&[]);
+            return part.binary_search(&key).is_ok();
+        }
+        reach = reach.saturating_mul(8);
+    }
+}
+
+/// Lists shorter than this are searched by halves alone.
+const EVEN_MIN: usize = 4_096;
+/// How far from its even place a key is looked for at first.
+const EVEN_REACH: usize = 256;
 
 /// What decides whether a reader sees a record.
 #[derive(Debug, Clone, Copy)]
@@ -240,5 +273,27 @@ fn short(entries: Vec<Entry>, last: Option<Candidate<'_>>) -> Read {
     Read::Page {
         entries,
         next: last.map(|last| last.lane.records.position(last.number)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_list_is_searched_exactly_however_uneven_it_is() {
+        let even: Vec<u32> = (0..20_000).map(|at| at * 7 + 3).collect();
+        let uneven: Vec<u32> = (0..10_000)
+            .chain((0..10_000).map(|at| u32::MAX - 3 * at))
+            .collect();
+        for mut list in [even, uneven, vec![5; 9_000], Vec::new()] {
+            list.sort_unstable();
+            let near = list
+                .iter()
+                .flat_map(|&key| [key, key.saturating_add(1), key.saturating_sub(1)]);
+            for key in near.chain([0, u32::MAX, 1 << 31]) {
+                assert_eq!(is_in(&list, key), list.binary_search(&key).is_ok(), "{key}");
+            }
+        }
     }
 }

@@ -155,7 +155,7 @@ impl Feed {
             }
             let limits = Limits {
                 entries: request.limit,
-                looked_at: reading.window_scan_max,
+                looked_at: reading.window_scan_max.min(view.follows.len() / 4).max(1),
             };
             let page = fill(&mut gather, view, &floor, limits);
             let is_short = matches!(&page, Read::Page { entries, next: Some(_) } if entries.len() < request.limit);

@@ -47,7 +47,8 @@ pub struct Settings {
     pub ttl_us: i64,
     /// Candidates a page may look at before it is returned short.
     pub page_scan_max: usize,
-    /// Records a scan may look at before the outboxes are asked instead.
+    /// Records a scan may look at before the outboxes are asked instead; at most
+    /// a quarter of the reader's keys, so that trying costs little.
     pub window_scan_max: usize,
     /// Memory for records in the window; beyond it the oldest leave.
     pub window_bytes_max: usize,
@@ -70,11 +71,11 @@ impl Default for Settings {
         Self {
             feeds: Vec::new(),
             pull_above: 100_000,
-            scan_above: 4_000,
+            scan_above: 10_000,
             sync_threshold: 5_000,
             ttl_us: 7 * 24 * 3_600 * 1_000_000,
             page_scan_max: 2_000,
-            window_scan_max: 8_000,
+            window_scan_max: 50_000,
             window_bytes_max: 2 << 30,
             reader_bytes_max: 8 << 30,
             fanout_jobs_max: 65_536,

@@ -4,11 +4,13 @@
 //! Out:   a ring's cells by its number.
 //! Never: a ring that moves; a large allocation.
 //!
-//! Rings lie in chunks of about a megabyte in the order they were asked for.
+//! Rings lie in chunks of a quarter megabyte in the order they were asked for.
 //! A fan-out walks readers in that order, which is what makes a push cost one
-//! line of memory that the processor has already begun to fetch.
+//! line of memory that the processor has already begun to fetch. A chunk whose
+//! rings were all given back is returned: rings that grow together leave whole
+//! chunks behind.
 
-const CHUNK_CELLS: usize = 1 << 18;
+const CHUNK_CELLS: usize = 1 << 16;
 
 /// Rings of `width` cells each.
 #[derive(Debug)]
@@ -16,9 +18,13 @@ pub(crate) struct Slab {
     width: usize,
     /// Rings per chunk is two to this power.
     bits: u32,
+    /// Empty where all rings of a chunk are free.
     chunks: Vec<Box<[u32]>>,
+    /// Rings in use, chunk by chunk.
+    used: Vec<u32>,
     free: Vec<u32>,
     next: u32,
+    allocated: usize,
 }
 
 impl Slab {
@@ -28,8 +34,10 @@ impl Slab {
             width,
             bits: (CHUNK_CELLS / width).max(1).ilog2(),
             chunks: Vec::new(),
+            used: Vec::new(),
             free: Vec::new(),
             next: 0,
+            allocated: 0,
         }
     }
 
@@ -39,20 +47,36 @@ impl Slab {
     }
 
     pub(crate) fn take(&mut self) -> u32 {
-        if let Some(ring) = self.free.pop() {
-            return ring;
+        let ring = self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        });
+        let at = (ring >> self.bits) as usize;
+        if at >= self.chunks.len() {
+            self.chunks.push(Box::default());
+            self.used.push(0);
         }
-        let ring = self.next;
-        self.next += 1;
-        if (ring >> self.bits) as usize >= self.chunks.len() {
-            let cells = self.width << self.bits;
-            self.chunks.push(vec![0; cells].into_boxed_slice());
+        if let (Some(chunk), Some(used)) = (self.chunks.get_mut(at), self.used.get_mut(at)) {
+            *used += 1;
+            if chunk.is_empty() {
+                *chunk = vec![0; self.width << self.bits].into_boxed_slice();
+                self.allocated += 1;
+            }
         }
         ring
     }
 
     pub(crate) fn give_back(&mut self, ring: u32) {
         self.free.push(ring);
+        let at = (ring >> self.bits) as usize;
+        if let (Some(chunk), Some(used)) = (self.chunks.get_mut(at), self.used.get_mut(at)) {
+            *used -= 1;
+            // The chunk being filled is kept, or a lone reader would make and drop it in turn.
+            if *used == 0 && self.next >> self.bits != at as u32 {
+                *chunk = Box::default();
+                self.allocated -= 1;
+            }
+        }
     }
 
     #[inline]
@@ -95,6 +119,27 @@ impl Slab {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.chunks.len() * (self.width << self.bits) * 4 + self.free.capacity() * 4
+        self.allocated * (self.width << self.bits) * 4 + self.free.capacity() * 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_whose_rings_are_all_free_is_returned_and_made_again() {
+        let mut slab = Slab::new(1 << 14);
+        let rings: Vec<u32> = (0..9).map(|_| slab.take()).collect();
+        let before = slab.bytes();
+        for &ring in &rings[..4] {
+            slab.give_back(ring);
+        }
+        assert!(slab.bytes() < before);
+        assert!(slab.cells(rings[0]).is_empty());
+        let again = slab.take();
+        slab.cells_mut(again)[3] = 7;
+        assert_eq!(slab.cell(again, 3), 7);
+        assert_eq!(slab.cells(rings[5]).len(), 1 << 14);
     }
 }
