@@ -28,6 +28,9 @@ pub mod service;
 /// The log over WebSocket.
 pub mod socket;
 
+/// Durable Streams, the public protocol, over the same store.
+pub mod streams;
+
 use axum::Router;
 use axum::routing::{get, post};
 use log::Log;
@@ -37,5 +40,6 @@ pub fn router(log: Log) -> Router {
     Router::new()
         .route("/log/{space}", get(socket::upgrade))
         .route("/log/{space}/{kind}", post(service::post))
-        .with_state(log)
+        .with_state(log.clone())
+        .merge(streams::router(log))
 }

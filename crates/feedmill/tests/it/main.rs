@@ -5,4 +5,5 @@
 mod oracle;
 mod page;
 mod peers;
+mod store;
 mod tidy;
