@@ -41,6 +41,16 @@ use crate::store::{Plan, SharedStore};
 use error::XrpcError;
 use params::Params;
 
+/// Paths that are counted under their own name.
+const PATHS: [&str; 6] = [
+    "/",
+    "/health",
+    "/status",
+    "/metrics",
+    "/page/readers",
+    "/xrpc/_health",
+];
+
 /// What every request needs.
 #[derive(Debug)]
 pub struct Server {
@@ -131,6 +141,17 @@ impl Server {
             .ok_or_else(unresolved)
     }
 
+    /// What a request is counted under: one of our own names, so that strangers make no new ones.
+    fn label(&self, path: &str) -> String {
+        let method = path.strip_prefix("/xrpc/").unwrap_or(path);
+        let ours = PATHS.contains(&path) || self.methods.iter().any(|(name, _)| name == method);
+        if ours {
+            method.to_owned()
+        } else {
+            "other".to_owned()
+        }
+    }
+
     fn call(&self, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
         let call = self
             .methods
@@ -183,9 +204,7 @@ async fn limits(State(server): State<Arc<Server>>, request: Request, next: Next)
         return XrpcError::busy("too many requests at once; try again").into_response();
     };
     let begun = Instant::now();
-    let method = request.uri().path().trim_start_matches("/xrpc/").to_owned();
-    let known = method.starts_with('/') || server.methods.iter().any(|(name, _)| *name == method);
-    let label = if known { method } else { "unknown".to_owned() };
+    let label = server.label(request.uri().path());
     let response = match tokio::time::timeout(server.timeout, next.run(request)).await {
         Ok(response) => response,
         Err(_) => XrpcError::slow().into_response(),
