@@ -4,13 +4,19 @@
 //! Out:   a ring's cells by its number.
 //! Never: a ring that moves; a large allocation.
 //!
-//! Rings lie in chunks of a quarter megabyte in the order they were asked for.
+//! Rings lie in chunks in the order they were asked for.
 //! A fan-out walks readers in that order, which is what makes a push cost one
 //! line of memory that the processor has already begun to fetch. A chunk whose
 //! rings were all given back is returned: rings that grow together leave whole
 //! chunks behind.
 
-const CHUNK_CELLS: usize = 1 << 16;
+/// Cells of a chunk of narrow rings: small, so that it is soon free again.
+const NARROW_CELLS: usize = 1 << 16;
+/// Cells of a chunk of wide rings: some megabytes, so that an allocator that
+/// may use large pages does; most of a push is the search for its page.
+const WIDE_CELLS: usize = 1 << 20;
+/// Rings of this width and more are wide.
+const WIDE: usize = 64;
 
 /// Rings of `width` cells each.
 #[derive(Debug)]
@@ -30,9 +36,14 @@ pub(crate) struct Slab {
 impl Slab {
     pub(crate) fn new(width: usize) -> Self {
         let width = width.max(1);
+        let cells = if width < WIDE {
+            NARROW_CELLS
+        } else {
+            WIDE_CELLS
+        };
         Self {
             width,
-            bits: (CHUNK_CELLS / width).max(1).ilog2(),
+            bits: (cells / width).max(1).ilog2(),
             chunks: Vec::new(),
             used: Vec::new(),
             free: Vec::new(),
@@ -86,16 +97,6 @@ impl Slab {
     }
 
     #[inline]
-    pub(crate) fn cell(&self, ring: u32, cell: usize) -> u32 {
-        let (chunk, start) = self.place(ring);
-        let cells = self.chunks.get(chunk);
-        cells
-            .and_then(|cells| cells.get(start + cell))
-            .copied()
-            .unwrap_or(0)
-    }
-
-    #[inline]
     pub(crate) fn cell_mut(&mut self, ring: u32, cell: usize) -> Option<&mut u32> {
         let (chunk, start) = self.place(ring);
         self.chunks.get_mut(chunk)?.get_mut(start + cell)
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_chunk_whose_rings_are_all_free_is_returned_and_made_again() {
-        let mut slab = Slab::new(1 << 14);
+        let mut slab = Slab::new(1 << 18);
         let rings: Vec<u32> = (0..9).map(|_| slab.take()).collect();
         let before = slab.bytes();
         for &ring in &rings[..4] {
@@ -139,7 +140,7 @@ mod tests {
         assert!(slab.cells(rings[0]).is_empty());
         let again = slab.take();
         slab.cells_mut(again)[3] = 7;
-        assert_eq!(slab.cell(again, 3), 7);
-        assert_eq!(slab.cells(rings[5]).len(), 1 << 14);
+        assert_eq!(slab.cells(again)[3], 7);
+        assert_eq!(slab.cells(rings[5]).len(), 1 << 18);
     }
 }
