@@ -128,6 +128,15 @@ enum Claim {
     Repeat(u64),
 }
 
+/// What a `POST` asks for.
+struct Wish<'a> {
+    producer: Option<Producer>,
+    closes: bool,
+    sequence: Option<&'a str>,
+    content_type: Option<&'a str>,
+    body: &'a [u8],
+}
+
 /// `POST`. Blocks.
 pub(super) fn post(
     log: &Log,
@@ -135,10 +144,13 @@ pub(super) fn post(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<Reply, Refusal> {
-    let producer = header::producer(headers)?;
-    let closes = header::closes(headers);
-    let sequence = header::text(headers, header::SEQUENCE)?;
-    let content_type = header::text(headers, "content-type")?;
+    let wish = Wish {
+        producer: header::producer(headers)?,
+        closes: header::closes(headers),
+        sequence: header::text(headers, header::SEQUENCE)?,
+        content_type: header::text(headers, "content-type")?,
+        body,
+    };
     let now_ms = log.now_ms();
     let (stream, reply) = log.store().writing(|transaction| {
         let mut stream = match Stream::enter(transaction, path, now_ms)? {
@@ -146,51 +158,7 @@ pub(super) fn post(
             Presence::Gone => return Err(Refusal::gone()),
             Presence::Live(stream) => stream,
         };
-        let content = content_of(&stream, content_type, body, closes)?;
-        if let Some(producer) = &producer
-            && let Claim::Repeat(highest) = claim(transaction, &stream, producer)?
-        {
-            let reply = done(&stream, StatusCode::NO_CONTENT, Some((producer, highest)));
-            return Ok((stream, reply));
-        }
-        if stream.closed {
-            let only_closes = content.is_none() && producer.is_none();
-            if !only_closes {
-                return Err(closed(&stream));
-            }
-        }
-        if let Some(sequence) = sequence {
-            if stream
-                .sequence
-                .as_deref()
-                .is_some_and(|last| sequence <= last)
-            {
-                return Err(Refusal::conflict("Stream-Seq does not grow"));
-            }
-            stream.sequence = Some(sequence.to_owned());
-        }
-        if let Some(content) = content {
-            let actor = producer.as_ref().map_or("stream", |producer| &producer.id);
-            write_content(transaction, &mut stream, actor, content, now_ms)?;
-        }
-        stream.closed |= closes;
-        stream.touched_ms = now_ms;
-        stream.update(transaction)?;
-        let status = if producer.is_some() {
-            StatusCode::OK
-        } else {
-            StatusCode::NO_CONTENT
-        };
-        if let Some(producer) = &producer {
-            remember(transaction, &stream, producer)?;
-        }
-        let reply = done(
-            &stream,
-            status,
-            producer
-                .as_ref()
-                .map(|producer| (producer, producer.sequence)),
-        );
+        let reply = apply(transaction, &mut stream, &wish, now_ms)?;
         Ok((stream, reply))
     })?;
     log.tell(
@@ -208,24 +176,73 @@ pub(super) fn post(
     Ok(reply)
 }
 
+fn apply(
+    transaction: &Transaction<'_>,
+    stream: &mut Stream,
+    wish: &Wish<'_>,
+    now_ms: u64,
+) -> Result<Reply, Refusal> {
+    let content = content_of(stream, wish)?;
+    let appends = content.is_some();
+    if let Some(producer) = &wish.producer
+        && let Claim::Repeat(highest) = claim(transaction, stream, producer)?
+    {
+        return Ok(done(
+            stream,
+            StatusCode::NO_CONTENT,
+            Some((producer, highest)),
+        ));
+    }
+    if stream.closed && (appends || wish.producer.is_some()) {
+        return Err(closed(stream));
+    }
+    if let Some(sequence) = wish.sequence {
+        if stream
+            .sequence
+            .as_deref()
+            .is_some_and(|last| sequence <= last)
+        {
+            return Err(Refusal::conflict("Stream-Seq does not grow"));
+        }
+        stream.sequence = Some(sequence.to_owned());
+    }
+    if let Some(content) = content {
+        let actor = wish
+            .producer
+            .as_ref()
+            .map_or("stream", |producer| &producer.id);
+        write_content(transaction, stream, actor, content, now_ms)?;
+    }
+    stream.closed |= wish.closes;
+    stream.touched_ms = now_ms;
+    stream.update(transaction)?;
+    let Some(producer) = &wish.producer else {
+        return Ok(done(stream, StatusCode::NO_CONTENT, None));
+    };
+    remember(transaction, stream, producer)?;
+    let status = if appends {
+        StatusCode::OK
+    } else {
+        StatusCode::NO_CONTENT
+    };
+    Ok(done(stream, status, Some((producer, producer.sequence))))
+}
+
 /// The content of the request; `None` if it only closes.
-fn content_of(
-    stream: &Stream,
-    content_type: Option<&str>,
-    body: &[u8],
-    closes: bool,
-) -> Result<Option<Content>, Refusal> {
-    if body.is_empty() && closes {
+fn content_of(stream: &Stream, wish: &Wish<'_>) -> Result<Option<Content>, Refusal> {
+    if wish.body.is_empty() && wish.closes {
         return Ok(None);
     }
-    if body.is_empty() {
+    if wish.body.is_empty() {
         return Err(Refusal::bad("there is nothing to append"));
     }
-    let content_type = content_type.ok_or_else(|| Refusal::bad("Content-Type is missing"))?;
+    let content_type = wish
+        .content_type
+        .ok_or_else(|| Refusal::bad("Content-Type is missing"))?;
     if header::essence(content_type) != header::essence(&stream.content_type) {
         return Err(Refusal::conflict("the stream has another content type"));
     }
-    Content::of(stream, body).map(Some)
+    Content::of(stream, wish.body).map(Some)
 }
 
 /// Judge a producer by what is remembered of it.

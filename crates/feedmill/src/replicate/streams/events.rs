@@ -129,7 +129,7 @@ impl Walk {
                 fields.insert("upToDate".into(), json!(true));
             }
         }
-        text.push_str(&format!("event: control\ndata: {control}\n\n"));
+        text.push_str(&format!("event: control\ndata:{control}\n\n"));
         text
     }
 }
