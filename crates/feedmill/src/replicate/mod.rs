@@ -16,6 +16,9 @@ pub mod hub;
 /// How much may be appended per second.
 pub mod rate;
 
+/// The body of a request, whole and bounded.
+pub mod body;
+
 /// Messages in CBOR.
 pub mod cbor;
 

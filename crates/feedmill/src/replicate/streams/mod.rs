@@ -19,7 +19,7 @@ mod stream;
 
 use super::log::Log;
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -72,7 +72,7 @@ async fn dispatch(log: Log, request: Request<Body>) -> Result<Reply, Refusal> {
         };
     }
     let body_bytes_max = log.limits().block_bytes_max;
-    let body = to_bytes(request.into_body(), body_bytes_max).await;
+    let body = super::body::read(request.into_body(), body_bytes_max).await;
     let body = body
         .map_err(|_| Refusal::status(StatusCode::PAYLOAD_TOO_LARGE, "block_bytes_max is passed"))?;
     blocking(move || match method {
