@@ -34,6 +34,9 @@ pub mod socket;
 /// Durable Streams, the public protocol, over the same store.
 pub mod streams;
 
+#[cfg(test)]
+mod tests;
+
 use axum::Router;
 use axum::routing::{get, post};
 use log::Log;
