@@ -472,6 +472,23 @@ impl Rings {
         *self.floors.slot(slot) = floor.after_us;
     }
 
+    /// Moves the ring to a lower free place, if there is one, so that the chunks
+    /// above can be returned.
+    pub(crate) fn sink(&mut self, slot: u32) {
+        let Some(head) = self.heads.get_mut(slot) else {
+            return;
+        };
+        if head.place == NONE {
+            return;
+        }
+        let kind = head.kind();
+        if let Some(slab) = self.slabs.get_mut(kind)
+            && let Some(lower) = slab.sink(head.ring())
+        {
+            head.place = (kind as u32) << KIND_SHIFT | lower;
+        }
+    }
+
     /// Drops the entries that are gone; true if there were any.
     pub(crate) fn compact(&mut self, slot: u32, records: &Records) -> bool {
         let Some(&head) = self.heads.get(slot) else {

@@ -10,6 +10,9 @@
 //! rings were all given back is returned: rings that grow together leave whole
 //! chunks behind.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 /// Cells of a chunk of narrow rings: small, so that it is soon free again.
 const NARROW_CELLS: usize = 1 << 16;
 /// Cells of a chunk of wide rings: some megabytes, so that an allocator that
@@ -28,7 +31,8 @@ pub(crate) struct Slab {
     chunks: Vec<Box<[u32]>>,
     /// Rings in use, chunk by chunk.
     used: Vec<u32>,
-    free: Vec<u32>,
+    /// The lowest first, so that high chunks become free as a whole.
+    free: BinaryHeap<Reverse<u32>>,
     next: u32,
     allocated: usize,
 }
@@ -46,7 +50,7 @@ impl Slab {
             bits: (cells / width).max(1).ilog2(),
             chunks: Vec::new(),
             used: Vec::new(),
-            free: Vec::new(),
+            free: BinaryHeap::new(),
             next: 0,
             allocated: 0,
         }
@@ -58,7 +62,8 @@ impl Slab {
     }
 
     pub(crate) fn take(&mut self) -> u32 {
-        let ring = self.free.pop().unwrap_or_else(|| {
+        let lowest = self.free.pop().map(|Reverse(ring)| ring);
+        let ring = lowest.unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
         });
@@ -77,8 +82,23 @@ impl Slab {
         ring
     }
 
+    /// A free ring below `ring`, taken, with the same cells; `ring` is given back.
+    pub(crate) fn sink(&mut self, ring: u32) -> Option<u32> {
+        let Reverse(lowest) = *self.free.peek()?;
+        if lowest >= ring {
+            return None;
+        }
+        let cells = self.cells(ring).to_vec();
+        let lower = self.take();
+        for (to, from) in self.cells_mut(lower).iter_mut().zip(cells) {
+            *to = from;
+        }
+        self.give_back(ring);
+        Some(lower)
+    }
+
     pub(crate) fn give_back(&mut self, ring: u32) {
-        self.free.push(ring);
+        self.free.push(Reverse(ring));
         let at = (ring >> self.bits) as usize;
         if let (Some(chunk), Some(used)) = (self.chunks.get_mut(at), self.used.get_mut(at)) {
             *used -= 1;
