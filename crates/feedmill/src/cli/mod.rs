@@ -1,6 +1,7 @@
 //! The command line: one verb, one file.
 
 mod config;
+mod dead;
 mod demo;
 mod run;
 mod simulate;
@@ -39,6 +40,9 @@ enum Verb {
         /// The file to check
         file: PathBuf,
     },
+    /// Dead letters: list, show, replay, discard
+    #[command(subcommand)]
+    Dead(dead::Dead),
     /// Simulated networks
     #[command(subcommand)]
     Sim(simulate::Sim),
@@ -54,6 +58,7 @@ pub fn main() -> ExitCode {
         Verb::Serve(run) => run.run(crate::river::Role::Serve),
         Verb::Init { file } => config::init(&file),
         Verb::CheckConfig { file } => config::check(&file),
+        Verb::Dead(dead) => dead.run(),
         Verb::Sim(sim) => sim.run(),
     };
     match result {
