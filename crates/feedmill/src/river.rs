@@ -32,11 +32,13 @@ use crate::replicate;
 use crate::replicate::log::Log;
 use crate::replicate::sqlite::SqliteLog;
 use crate::resync::Resync;
+use crate::serve::admin::{Admin, TOKEN};
 use crate::serve::{self, Server};
 use crate::source::firehose::Firehose;
 use crate::status::Status;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Plan, SharedStore, StoreError};
+use crate::tend::{self, Tend};
 
 /// How often old blocks of the log are looked for.
 const RETAIN_EVERY: Duration = Duration::from_secs(60);
@@ -88,6 +90,7 @@ pub struct River {
     pub store: SharedStore,
     pub plan: Arc<Plan>,
     pub status: Arc<Status>,
+    checker: Arc<Checker>,
     /// Where the server listens.
     pub address: Option<SocketAddr>,
     stop_sources: watch::Sender<bool>,
@@ -105,12 +108,14 @@ impl River {
         crate::metrics::recorder();
         let store = SqliteStore::open(&config.store, Plan::new(config))?;
         let plan = Arc::clone(store.plan());
+        let checker = Checker::new(config, Arc::clone(&plan), start.lexicons)?;
         let embedded = Arc::new(store);
         let store: SharedStore = Arc::clone(&embedded) as SharedStore;
         let mut river = Self {
             store,
             plan,
             status: Arc::new(Status::default()),
+            checker: Arc::new(checker),
             address: None,
             stop_sources: watch::Sender::new(false),
             stop_server: watch::Sender::new(false),
@@ -131,12 +136,13 @@ impl River {
     }
 
     fn ingest(&mut self, config: &Config, start: &Start<'_>) -> Result<(), StartError> {
-        let checker = Arc::new(Checker::new(
-            config,
-            Arc::clone(&self.plan),
-            start.lexicons,
-        )?);
-        let decoder = Decoder::new(checker, &config.intake);
+        let decoder = Decoder::new(Arc::clone(&self.checker), &config.intake);
+        let tend = Tend::new(Arc::clone(&self.store), config.settle.clone());
+        self.sources.push(tokio::spawn(tend::run(
+            tend,
+            start.clock.clone(),
+            self.stop_sources.subscribe(),
+        )));
         let resolver = Arc::new(Resolver::new(
             &config.intake.plc_url,
             config.intake.did_web_url.as_deref(),
@@ -228,7 +234,7 @@ impl River {
             .await
             .map_err(listen)?;
         self.address = Some(listener.local_addr().map_err(listen)?);
-        let server = Server::new(
+        let mut server = Server::new(
             config,
             Arc::clone(&self.plan),
             Arc::clone(&self.store),
@@ -236,6 +242,10 @@ impl River {
             Arc::clone(&self.status),
             start.clock.clone(),
         );
+        server.admin = Some(Admin {
+            token: std::env::var(TOKEN).ok(),
+            checker: Arc::clone(&self.checker),
+        });
         let mut router = serve::router(Arc::new(server), config.serve.body_bytes_max);
         if let Some(file) = &config.log.file {
             router = router.merge(self.log(file, config, start)?);

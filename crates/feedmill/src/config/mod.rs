@@ -21,11 +21,16 @@ pub mod collection;
 pub mod feed;
 /// Where in the file a key stands.
 mod place;
+/// Business rules, and what a record requires.
+pub mod rule;
+/// What happens to records that cannot go on.
+pub mod settle;
 /// Sections that are one stage's settings each.
 pub mod stage;
 
 pub use collection::Collection;
 pub use feed::Feed;
+pub use settle::Settle;
 pub use stage::{Intake, Serve, Source, Store, Timelines, Verify};
 
 /// The commented file that `feedmill init` writes.
@@ -55,6 +60,9 @@ pub struct Config {
     /// From the socket to the store.
     #[serde(default)]
     pub intake: Intake,
+    /// Parked records and dead letters.
+    #[serde(default)]
+    pub settle: Settle,
     /// Timelines in memory.
     #[serde(default)]
     pub timelines: Timelines,
@@ -131,7 +139,10 @@ impl Config {
         }
         self.collections
             .iter()
-            .find_map(|(short, collection)| collection.fault(short))
+            .find_map(|(short, collection)| {
+                let fault = collection.fault(short);
+                fault.or_else(|| rule::fault(short, collection, &self.collections))
+            })
             .or_else(|| {
                 self.feeds
                     .iter()
@@ -145,6 +156,7 @@ impl Config {
             })
             .or_else(|| self.store.fault())
             .or_else(|| self.intake.fault())
+            .or_else(|| self.settle.fault())
             .or_else(|| self.timelines.fault())
             .or_else(|| self.serve.fault())
     }
@@ -240,6 +252,10 @@ mod tests {
         assert_eq!(
             format!("{:?}", plain.timelines),
             format!("{:?}", spelled.timelines)
+        );
+        assert_eq!(
+            format!("{:?}", plain.settle),
+            format!("{:?}", spelled.settle)
         );
         assert_eq!(format!("{:?}", plain.serve), format!("{:?}", spelled.serve));
         assert_eq!(format!("{:?}", plain.log), format!("{:?}", spelled.log));
