@@ -106,6 +106,7 @@ impl River {
     /// Starts all stages of a role.
     pub async fn start(config: &Config, start: Start<'_>) -> Result<Self, StartError> {
         crate::metrics::recorder();
+        crate::identity::provide_tls();
         let store = SqliteStore::open(&config.store, Plan::new(config))?;
         let plan = Arc::clone(store.plan());
         let checker = Checker::new(config, Arc::clone(&plan), start.lexicons)?;
