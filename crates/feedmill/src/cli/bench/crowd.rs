@@ -2,7 +2,10 @@
 
 use sim::rng::{Rng, Wheel};
 use sim::shape::Shape;
-use timeline::{Cold, FeedSpec, KeyId, KeyList, NewRecord, RecordId, Request, Settings, Target, TargetSpec, Timelines};
+use timeline::{
+    Cold, FeedSpec, KeyId, KeyList, NewRecord, RecordId, Request, Settings, Target, TargetSpec,
+    Timelines,
+};
 
 /// When the crowd begins to post.
 const START_US: i64 = 1_700_000_000_000_000;

@@ -74,7 +74,9 @@ pub(super) fn run() -> Result<Report, Ending> {
 
 /// Opens a frame, hashes its blocks, decodes its records; returns its blocks.
 fn decode(frame: &[u8]) -> Result<usize, Ending> {
-    let Frame::Commit(event) = Frame::parse(frame)? else { return Err("not a commit".into()) };
+    let Frame::Commit(event) = Frame::parse(frame)? else {
+        return Err("not a commit".into());
+    };
     let car = Car::read(event.blocks, CarLimits::COMMIT, true)?;
     for cid in event.ops.iter().filter_map(|op| op.cid) {
         black_box(cbor::decode(car.get(&cid).ok_or("a record is missing")?)?);
@@ -85,7 +87,9 @@ fn decode(frame: &[u8]) -> Result<usize, Ending> {
 /// The same with every proof: fields, signature, inversion.
 fn prove(frame: &[u8], key: &PublicKey) -> Result<(), Ending> {
     decode(frame)?;
-    let Frame::Commit(event) = Frame::parse(frame)? else { return Err("not a commit".into()) };
+    let Frame::Commit(event) = Frame::parse(frame)? else {
+        return Err("not a commit".into());
+    };
     let car = Car::read(event.blocks, CarLimits::COMMIT, false)?;
     let commit = Commit::parse(car.get(&event.commit).ok_or("the commit is missing")?)?;
     commit.verify(key)?;
@@ -98,7 +102,8 @@ fn prove(frame: &[u8], key: &PublicKey) -> Result<(), Ending> {
             prev: op.prev,
         })
         .collect();
-    let same = commit.did == event.repo && commit.rev == event.rev && car.root() == Some(event.commit);
+    let same =
+        commit.did == event.repo && commit.rev == event.rev && car.root() == Some(event.commit);
     if !same || Some(mst::invert(&car, commit.data, &ops)?) != event.prev_data {
         return Err("the proof fails".into());
     }
@@ -148,7 +153,11 @@ fn frames(key: &SigningKey) -> Result<Vec<Vec<u8>>, Ending> {
 
 fn draft(rng: &mut Rng, composer: &mut Composer, clock_us: u64) -> Draft {
     let to = Reference {
-        uri: format!("at://did:plc:{:024x}/app.bsky.feed.post/{}", rng.bits(), Tid::new(clock_us, 9)),
+        uri: format!(
+            "at://did:plc:{:024x}/app.bsky.feed.post/{}",
+            rng.bits(),
+            Tid::new(clock_us, 9)
+        ),
         cid: Cid::of_cbor(&rng.bits().to_be_bytes()).to_string(),
     };
     match rng.below(100) {
@@ -158,14 +167,26 @@ fn draft(rng: &mut Rng, composer: &mut Composer, clock_us: u64) -> Draft {
     }
 }
 
-fn frame(tree: &Tree, key: &SigningKey, clock_us: u64, before: Cid, op: RepoOp<'_>, block: Option<&[u8]>) -> Result<Vec<u8>, Ending> {
+fn frame(
+    tree: &Tree,
+    key: &SigningKey,
+    clock_us: u64,
+    before: Cid,
+    op: RepoOp<'_>,
+    block: Option<&[u8]>,
+) -> Result<Vec<u8>, Ending> {
     let rev = Tid::new(clock_us, 1);
     let commit = Commit::sign(DID, rev, tree.root(), key).to_block();
     let root = Cid::of_cbor(&commit);
     let proof = tree.proof([op.path]);
     let nodes = proof.iter().map(|(cid, node)| (*cid, node.as_slice()));
     let record = op.cid.zip(block);
-    let blocks = car::write(&[root], std::iter::once((root, commit.as_slice())).chain(nodes).chain(record));
+    let blocks = car::write(
+        &[root],
+        std::iter::once((root, commit.as_slice()))
+            .chain(nodes)
+            .chain(record),
+    );
     let event = CommitEvent {
         seq: i64::try_from(clock_us)?,
         repo: DID,

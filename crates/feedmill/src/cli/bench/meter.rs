@@ -3,7 +3,10 @@
 /// Seconds of processor time this thread has used.
 pub(super) fn cpu_s() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let first = text.split_whitespace().next().and_then(|text| text.parse::<u64>().ok());
+    let first = text
+        .split_whitespace()
+        .next()
+        .and_then(|text| text.parse::<u64>().ok());
     first.unwrap_or(0) as f64 / 1e9
 }
 
@@ -12,7 +15,10 @@ pub(super) fn cpu_of(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name in brackets may hold spaces; user and system time are fields 12 and 13 after it.
     let after = text.rsplit_once(')').map_or("", |(_, after)| after);
-    let fields: Vec<u64> = after.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
+    let fields: Vec<u64> = after
+        .split_whitespace()
+        .map(|field| field.parse().unwrap_or(0))
+        .collect();
     let ticks = fields.get(11).copied().unwrap_or(0) + fields.get(12).copied().unwrap_or(0);
     ticks as f64 / 100.0
 }
@@ -20,7 +26,10 @@ pub(super) fn cpu_of(pid: u32) -> f64 {
 /// Resident memory of this process in bytes.
 pub(super) fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = text.split_whitespace().nth(1).and_then(|text| text.parse::<usize>().ok());
+    let pages = text
+        .split_whitespace()
+        .nth(1)
+        .and_then(|text| text.parse::<usize>().ok());
     pages.unwrap_or(0) * 4096
 }
 

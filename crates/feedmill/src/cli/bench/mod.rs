@@ -96,8 +96,17 @@ impl Bench {
             Name::Delete => timelines::delete(scale)?,
             Name::Growth => timelines::growth(scale),
         };
-        let name = self.name.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-        let met = report.musts.iter().all(|(_, found, bound, more)| if *more { found >= bound } else { found <= bound });
+        let name = self
+            .name
+            .to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned());
+        let met = report.musts.iter().all(|(_, found, bound, more)| {
+            if *more {
+                found >= bound
+            } else {
+                found <= bound
+            }
+        });
         if self.json {
             let musts: Vec<Value> = report
                 .musts
@@ -118,9 +127,17 @@ impl Bench {
             say(&format!("  {name:32} {value}"));
         }
         for (what, found, bound, more) in &report.musts {
-            let good = if *more { found >= bound } else { found <= bound };
+            let good = if *more {
+                found >= bound
+            } else {
+                found <= bound
+            };
             let word = if *more { "at least" } else { "at most" };
-            say(&format!("  {} {what}: {} ({word} {bound})", if good { "met    " } else { "NOT MET" }, rounded(*found)));
+            say(&format!(
+                "  {} {what}: {} ({word} {bound})",
+                if good { "met    " } else { "NOT MET" },
+                rounded(*found)
+            ));
         }
         for note in &report.notes {
             say(&format!("  note: {note}"));

@@ -22,10 +22,25 @@ impl Drop for Server {
 }
 
 /// Pushes per CPU-second of the server into timelines of `items_max` entries; `None` without a Redis.
-pub(super) fn pushes_per_cpu_s(timelines: u32, pushes: u32, items_max: usize) -> Result<Option<f64>, Ending> {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+pub(super) fn pushes_per_cpu_s(
+    timelines: u32,
+    pushes: u32,
+    items_max: usize,
+) -> Result<Option<f64>, Ending> {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?
+        .local_addr()?
+        .port();
     let spawned = Command::new("redis-server")
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ])
         .stdout(Stdio::null())
         .spawn();
     let Ok(child) = spawned else { return Ok(None) };
@@ -50,13 +65,32 @@ fn connect(port: u16) -> Result<TcpStream, Ending> {
     Err("redis-server does not answer".into())
 }
 
-fn push(stream: &mut TcpStream, timelines: u32, pushes: u32, items_max: usize) -> Result<(), Ending> {
+fn push(
+    stream: &mut TcpStream,
+    timelines: u32,
+    pushes: u32,
+    items_max: usize,
+) -> Result<(), Ending> {
     let mut out = Vec::new();
     let mut waiting = 0;
     for number in 0..pushes {
-        let key = format!("feed:user:{}", (u64::from(number) * 2_654_435_761) % u64::from(timelines));
-        command(&mut out, &["ZADD", &key, &(1_732_900_000u64 + u64::from(number)).to_string(), &number.to_string()]);
-        command(&mut out, &["ZREMRANGEBYRANK", &key, "0", &format!("-{}", items_max + 1)]);
+        let key = format!(
+            "feed:user:{}",
+            (u64::from(number) * 2_654_435_761) % u64::from(timelines)
+        );
+        command(
+            &mut out,
+            &[
+                "ZADD",
+                &key,
+                &(1_732_900_000u64 + u64::from(number)).to_string(),
+                &number.to_string(),
+            ],
+        );
+        command(
+            &mut out,
+            &["ZREMRANGEBYRANK", &key, "0", &format!("-{}", items_max + 1)],
+        );
         waiting += 2;
         if waiting >= PIPELINE || number + 1 == pushes {
             stream.write_all(&out)?;
@@ -83,7 +117,11 @@ fn answers(stream: &mut TcpStream, mut waiting: usize) -> Result<(), Ending> {
         if read == 0 {
             return Err("redis-server hung up".into());
         }
-        let lines = buffer.iter().take(read).filter(|byte| **byte == b'\n').count();
+        let lines = buffer
+            .iter()
+            .take(read)
+            .filter(|byte| **byte == b'\n')
+            .count();
         waiting = waiting.saturating_sub(lines);
     }
     Ok(())

@@ -28,7 +28,12 @@ pub(super) fn fanout(scale: f64) -> Result<Report, Ending> {
     }
     crowd.settle();
     let mut rng = Rng::new(99);
-    let mut authors = move |count: usize| -> Vec<u32> { (0..count).filter_map(|_| graph.writers.spin(&mut rng)).map(|author| author as u32).collect() };
+    let mut authors = move |count: usize| -> Vec<u32> {
+        (0..count)
+            .filter_map(|_| graph.writers.spin(&mut rng))
+            .map(|author| author as u32)
+            .collect()
+    };
     // Rings that are not full are cheaper to push to, so they are filled first.
     for author in authors(scaled(3_000_000, scale)) {
         crowd.post(author);
@@ -36,7 +41,10 @@ pub(super) fn fanout(scale: f64) -> Result<Report, Ending> {
             crowd.engine.step(crowd.now_us, 65_536);
         }
     }
-    let drafts: Vec<Draft> = authors(scaled(500_000, scale)).into_iter().map(|author| crowd.draft(author)).collect();
+    let drafts: Vec<Draft> = authors(scaled(500_000, scale))
+        .into_iter()
+        .map(|author| crowd.draft(author))
+        .collect();
     let (stats, start) = (crowd.engine.stats(), cpu_s());
     for draft in &drafts {
         crowd.publish(draft);
@@ -49,13 +57,23 @@ pub(super) fn fanout(scale: f64) -> Result<Report, Ending> {
     let pushes = (after.pushes - stats.pushes) as f64;
     let per_cpu_s = pushes / spent;
     let mut report = Report {
-        workload: format!("{readers} active readers, {} posts, cap {ITEMS_MAX}; {}", drafts.len(), graph.marginals),
+        workload: format!(
+            "{readers} active readers, {} posts, cap {ITEMS_MAX}; {}",
+            drafts.len(),
+            graph.marginals
+        ),
         ..Report::default()
     };
     report.figure("pushes_per_cpu_s", per_cpu_s);
     report.figure("pushes", pushes);
-    report.figure("deliveries_left_to_pull", (after.pulled - stats.pulled) as f64);
-    report.figure("bytes_per_entry_all_in", (resident() - before) as f64 / after.entries.max(1) as f64);
+    report.figure(
+        "deliveries_left_to_pull",
+        (after.pulled - stats.pulled) as f64,
+    );
+    report.figure(
+        "bytes_per_entry_all_in",
+        (resident() - before) as f64 / after.entries.max(1) as f64,
+    );
     report.at_least("pushes per CPU-second", per_cpu_s, 20e6);
     drop(crowd);
     let sql = sql_pushes_per_cpu_s()?;
@@ -68,7 +86,9 @@ pub(super) fn fanout(scale: f64) -> Result<Report, Ending> {
             report.ratio("vs_redis", per_cpu_s / redis);
             report.at_least("times Redis", per_cpu_s / redis, 50.0);
         }
-        None => report.notes.push("no redis-server on this machine: that baseline was not run".into()),
+        None => report
+            .notes
+            .push("no redis-server on this machine: that baseline was not run".into()),
     }
     if scale >= 1.0 {
         giant(&mut report);
@@ -125,7 +145,10 @@ fn sql_pushes_per_cpu_s() -> Result<f64, Ending> {
         for followed in follows {
             database
                 .prepare_cached("INSERT INTO follows VALUES (?1, ?2)")?
-                .execute([format!("did:plc:{reader:024}"), format!("did:plc:{followed:024}")])?;
+                .execute([
+                    format!("did:plc:{reader:024}"),
+                    format!("did:plc:{followed:024}"),
+                ])?;
             edges += 1;
         }
     }
@@ -135,7 +158,9 @@ fn sql_pushes_per_cpu_s() -> Result<f64, Ending> {
     for post in 0..200i64 {
         database.execute_batch("BEGIN")?;
         for copy in 0..50i64 {
-            let Some(author) = graph.writers.spin(&mut rng) else { continue };
+            let Some(author) = graph.writers.spin(&mut rng) else {
+                continue;
+            };
             let uri = format!("at://did:plc:{author:024}/app.bsky.feed.post/{post:08}{copy:05}");
             pushes += database
                 .prepare_cached("INSERT OR IGNORE INTO feed_items SELECT did, ?1, 'app.bsky.feed.post', ?2 FROM follows WHERE subject = ?3")?
@@ -168,14 +193,24 @@ pub(super) fn coldstart(scale: f64) -> Report {
     const ACCOUNTS: u32 = 1_000_000;
     let crowd = authors_only(ACCOUNTS, scaled(2_000_000, scale));
     let mut report = Report {
-        workload: format!("{} records by {ACCOUNTS} accounts in memory; follows drawn evenly; mean of many readers", crowd.engine.stats().records),
+        workload: format!(
+            "{} records by {ACCOUNTS} accounts in memory; follows drawn evenly; mean of many readers",
+            crowd.engine.stats().records
+        ),
         ..Report::default()
     };
     let mut largest = 0f64;
-    for (follows, bound, readers) in [(200u64, 100.0, 4_000), (1_000, 100.0, 2_000), (5_000, 200.0, 800), (300_000, 200.0, 60)] {
+    for (follows, bound, readers) in [
+        (200u64, 100.0, 4_000),
+        (1_000, 100.0, 2_000),
+        (5_000, 200.0, 800),
+        (300_000, 200.0, 60),
+    ] {
         let mut rng = Rng::new(follows);
         let lists: Vec<KeyList> = (0..readers)
-            .map(|_| KeyList::new((0..follows).map(|_| KeyId(rng.below(u64::from(ACCOUNTS)) as u32))))
+            .map(|_| {
+                KeyList::new((0..follows).map(|_| KeyId(rng.below(u64::from(ACCOUNTS)) as u32)))
+            })
             .collect();
         let start = cpu_s();
         let mut below = 0;
@@ -193,7 +228,9 @@ pub(super) fn coldstart(scale: f64) -> Report {
         report.figure(&format!("follows_{follows}_us"), mean_us);
         report.at_most("CPU-microseconds of a first page", mean_us, bound);
         if below > 0 {
-            report.notes.push(format!("{below} of {readers} readers of {follows} needed the store"));
+            report.notes.push(format!(
+                "{below} of {readers} readers of {follows} needed the store"
+            ));
         }
     }
     report.figure("max_us", largest);
@@ -227,7 +264,9 @@ pub(super) fn delete(scale: f64) -> Result<Report, Ending> {
     }
     let unfollow_us = (cpu_s() - start) * 1e6 / f64::from(count);
     let mut report = Report {
-        workload: format!("records that stand in {readers} timelines each; {count} unfollows of one author"),
+        workload: format!(
+            "records that stand in {readers} timelines each; {count} unfollows of one author"
+        ),
         ..Report::default()
     };
     report.figure("delete_us", delete_us);
@@ -246,7 +285,9 @@ pub(super) fn growth(scale: f64) -> Report {
         let mut crowd = authors_only(ACCOUNTS, records);
         let mut rng = Rng::new(8);
         for reader in 0..READERS {
-            let follows: Vec<u32> = (0..50).map(|_| rng.below(u64::from(ACCOUNTS)) as u32).collect();
+            let follows: Vec<u32> = (0..50)
+                .map(|_| rng.below(u64::from(ACCOUNTS)) as u32)
+                .collect();
             crowd.register(ACCOUNTS + reader, &follows);
         }
         crowd.settle();
@@ -254,7 +295,8 @@ pub(super) fn growth(scale: f64) -> Report {
         for _ in 0..500_000 {
             crowd.post(rng.below(u64::from(ACCOUNTS)) as u32);
         }
-        let push_ns = (cpu_s() - start) * 1e9 / (crowd.engine.stats().pushes - pushes).max(1) as f64;
+        let push_ns =
+            (cpu_s() - start) * 1e9 / (crowd.engine.stats().pushes - pushes).max(1) as f64;
         let start = cpu_s();
         for _ in 0..200_000 {
             let reader = ACCOUNTS + rng.below(u64::from(READERS)) as u32;
@@ -263,7 +305,9 @@ pub(super) fn growth(scale: f64) -> Report {
         found.push((push_ns, (cpu_s() - start) * 1e6 / 200_000.0));
     }
     let mut report = Report {
-        workload: format!("{READERS} readers of 50 among {ACCOUNTS} accounts; posts made up included in the push"),
+        workload: format!(
+            "{READERS} readers of 50 among {ACCOUNTS} accounts; posts made up included in the push"
+        ),
         ..Report::default()
     };
     if let [(push_small, read_small), (push_large, read_large)] = found.as_slice() {

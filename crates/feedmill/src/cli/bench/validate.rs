@@ -29,7 +29,10 @@ pub(super) fn run() -> Result<Report, Ending> {
             String::from_utf8_lossy(&out).into_owned()
         })
         .collect();
-    let records = texts.iter().map(|text| json::from_json(text)).collect::<Result<Vec<_>, _>>()?;
+    let records = texts
+        .iter()
+        .map(|text| json::from_json(text))
+        .collect::<Result<Vec<_>, _>>()?;
     let mut faults = 0;
     let validated = best_of(5, || {
         for record in records.iter().cycle().take(RECORDS * REPEATS) {
@@ -47,7 +50,10 @@ pub(super) fn run() -> Result<Report, Ending> {
     let per = |seconds: f64| (RECORDS * REPEATS) as f64 / seconds;
     let bytes: usize = texts.iter().map(String::len).sum();
     let mut report = Report {
-        workload: format!("{RECORDS} posts, mean {} bytes of JSON, {lexicon}", bytes / RECORDS),
+        workload: format!(
+            "{RECORDS} posts, mean {} bytes of JSON, {lexicon}",
+            bytes / RECORDS
+        ),
         ..Report::default()
     };
     report.figure("records_per_cpu_s", per(validated));
@@ -61,11 +67,17 @@ pub(super) fn run() -> Result<Report, Ending> {
 fn catalog() -> Result<(Catalog, String), Ending> {
     let Ok(folder) = std::env::var("FEEDMILL_LEXICONS") else {
         let catalog = Catalog::parse(sim::lexicons::ALL.iter().copied())?;
-        return Ok((catalog, "the simulator's lexicon (set FEEDMILL_LEXICONS to a folder for the network's)".into()));
+        return Ok((
+            catalog,
+            "the simulator's lexicon (set FEEDMILL_LEXICONS to a folder for the network's)".into(),
+        ));
     };
     let mut texts = Vec::new();
     collect(std::path::Path::new(&folder), &mut texts)?;
-    Ok((Catalog::parse(texts.iter().map(String::as_str))?, "the network's lexicon".into()))
+    Ok((
+        Catalog::parse(texts.iter().map(String::as_str))?,
+        "the network's lexicon".into(),
+    ))
 }
 
 fn collect(folder: &std::path::Path, texts: &mut Vec<String>) -> Result<(), Ending> {
@@ -73,7 +85,10 @@ fn collect(folder: &std::path::Path, texts: &mut Vec<String>) -> Result<(), Endi
         let path = entry?.path();
         if path.is_dir() {
             collect(&path, texts)?;
-        } else if path.extension().is_some_and(|extension| extension == "json") {
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
             texts.push(std::fs::read_to_string(path)?);
         }
     }
