@@ -11,6 +11,9 @@ pub mod crash;
 /// Configuration.
 pub mod config;
 
+/// Ids that an app without AT Protocol gives.
+pub mod local;
+
 /// Where checked records come to rest.
 pub mod store;
 

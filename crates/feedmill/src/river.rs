@@ -28,6 +28,8 @@ use crate::fanout::Fanout;
 use crate::identity::{IdentityError, Resolver};
 use crate::intake::{self, Gathering, Intake};
 use crate::resync::Resync;
+use crate::serve::direct::door::Secrets;
+use crate::serve::direct::{Direct, DirectError};
 use crate::serve::{self, Server};
 use crate::source::firehose::Firehose;
 use crate::status::Status;
@@ -52,6 +54,8 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error("checks")]
     Check(#[from] CheckError),
+    #[error("direct API")]
+    Direct(#[from] DirectError),
     #[error("identity")]
     Identity(#[from] IdentityError),
     #[error("cannot listen on {address}; is another process there? set serve.bind")]
@@ -123,7 +127,7 @@ impl River {
 
     fn ingest(&mut self, config: &Config, start: &Start<'_>) -> Result<(), StartError> {
         let checker = Arc::new(Checker::new(
-            config,
+            &config.network(),
             Arc::clone(&self.plan),
             start.lexicons,
         )?);
@@ -219,7 +223,14 @@ impl River {
             .await
             .map_err(listen)?;
         self.address = Some(listener.local_addr().map_err(listen)?);
-        let server = Server::new(
+        let direct = Direct::new(
+            config,
+            &self.plan,
+            &self.store,
+            start.lexicons,
+            Secrets::from_environment(),
+        )?;
+        let mut server = Server::new(
             config,
             Arc::clone(&self.plan),
             Arc::clone(&self.store),
@@ -227,6 +238,7 @@ impl River {
             Arc::clone(&self.status),
             start.clock.clone(),
         );
+        server.direct = direct;
         let router = serve::router(Arc::new(server), config.serve.body_bytes_max);
         self.server = Some(tokio::spawn(serve::run(
             listener,

@@ -25,6 +25,37 @@ pub struct Collection {
     /// Dotted paths of further fields that refer to records, beside those the lexicon shows.
     #[serde(default)]
     pub links: Vec<String>,
+    /// Written over HTTP by an app; what the network says about it is not of interest.
+    #[serde(default)]
+    pub direct: bool,
+    /// Records of other collections that name this one's, by name: counted and shown with it.
+    #[serde(default)]
+    pub relations: BTreeMap<String, Relation>,
+}
+
+/// Records that name a parent.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Relation {
+    /// Short name of the children's collection.
+    pub collection: String,
+    /// Dotted path of the child's field that names its parent.
+    #[serde(default = "subject_uri")]
+    pub field: String,
+    /// What of the parent it names.
+    #[serde(default, rename = "match")]
+    pub by: Match,
+}
+
+/// What of its parent a child names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Match {
+    /// Its URI; the id of a record that was written directly.
+    #[default]
+    Uri,
+    /// Its author.
+    Did,
 }
 
 /// Which field tells a record's time.
@@ -57,6 +88,26 @@ pub struct Queryable {
 
 fn created_at() -> TimeField {
     TimeField::Path("createdAt".into())
+}
+
+fn subject_uri() -> String {
+    "subject.uri".into()
+}
+
+/// The first relation that names no collection.
+pub(super) fn relations_fault(
+    collections: &BTreeMap<String, Collection>,
+) -> Option<(String, String)> {
+    collections.iter().find_map(|(short, collection)| {
+        let (name, relation) = collection
+            .relations
+            .iter()
+            .find(|(_, relation)| !collections.contains_key(&relation.collection))?;
+        Some((
+            format!("collections.{short}.relations.{name}.collection"),
+            format!("{:?} is not a collection's short name", relation.collection),
+        ))
+    })
 }
 
 fn yes() -> bool {

@@ -15,6 +15,8 @@ use serde::Deserialize;
 
 /// A collection of records.
 pub mod collection;
+/// Records written over HTTP.
+pub mod direct;
 /// A feed: follows, targets, keys.
 pub mod feed;
 /// Where in the file a key stands.
@@ -23,6 +25,7 @@ mod place;
 pub mod stage;
 
 pub use collection::Collection;
+pub use direct::Direct;
 pub use feed::Feed;
 pub use stage::{Intake, Serve, Source, Store, Timelines, Verify};
 
@@ -59,6 +62,9 @@ pub struct Config {
     /// The HTTP server.
     #[serde(default)]
     pub serve: Serve,
+    /// Records written over HTTP.
+    #[serde(default)]
+    pub direct: Direct,
 }
 
 /// Why a configuration was refused. The message says what to change.
@@ -113,6 +119,14 @@ impl Config {
         }
     }
 
+    /// Checks again what was changed after it was read.
+    pub fn recheck(&self) -> Result<(), ConfigError> {
+        match self.fault() {
+            None => Ok(()),
+            Some((key, problem)) => Err(ConfigError::Malformed(format!("{key}: {problem}"))),
+        }
+    }
+
     /// The first thing that makes no sense: its key and why.
     fn fault(&self) -> Option<(String, String)> {
         if record::ids::Nsid::parse(&format!("{}.getFeed", self.namespace)).is_err() {
@@ -142,6 +156,8 @@ impl Config {
             .or_else(|| self.intake.fault())
             .or_else(|| self.timelines.fault())
             .or_else(|| self.serve.fault())
+            .or_else(|| self.direct.fault(self))
+            .or_else(|| collection::relations_fault(&self.collections))
     }
 
     /// The NSID behind a short name, or the name itself where it is an NSID we keep.
@@ -237,6 +253,10 @@ mod tests {
             format!("{:?}", spelled.timelines)
         );
         assert_eq!(format!("{:?}", plain.serve), format!("{:?}", spelled.serve));
+        assert_eq!(
+            format!("{:?}", plain.direct),
+            format!("{:?}", spelled.direct)
+        );
         assert_eq!(format!("{:?}", plain.feeds), format!("{:?}", spelled.feeds));
         assert_eq!(
             format!("{:?}", plain.collections),

@@ -27,6 +27,14 @@ pub enum Urls {
 }
 
 impl Urls {
+    /// Addresses set apart by commas.
+    pub fn parse(urls: &str) -> Self {
+        match urls.contains(',') {
+            true => Self::Pool(urls.split(',').map(|url| url.trim().to_owned()).collect()),
+            false => Self::One(urls.to_owned()),
+        }
+    }
+
     /// All addresses in the order given.
     pub fn all(&self) -> Vec<&str> {
         match self {
@@ -37,6 +45,24 @@ impl Urls {
 }
 
 impl Source {
+    /// The relay, or the pool of relays, at these addresses, set apart by commas.
+    pub fn firehose_at(urls: &str) -> Self {
+        Self {
+            name: None,
+            firehose: Some(Urls::parse(urls)),
+            jetstream: None,
+        }
+    }
+
+    /// The Jetstream, or the pool of them, at these addresses, set apart by commas.
+    pub fn jetstream_at(urls: &str) -> Self {
+        Self {
+            name: None,
+            firehose: None,
+            jetstream: Some(Urls::parse(urls)),
+        }
+    }
+
     /// The name under which the cursor is kept.
     pub fn name(&self) -> String {
         let urls = self.firehose.as_ref().or(self.jetstream.as_ref());

@@ -95,7 +95,7 @@ fn targets<'a>(
 }
 
 /// The page from memory if memory can answer all of it, else from the store.
-fn page(server: &Server, wanted: &Wanted<'_>) -> Result<Page, XrpcError> {
+pub(super) fn page(server: &Server, wanted: &Wanted<'_>) -> Result<Page, XrpcError> {
     let page = match from_memory(server, wanted)? {
         Some(page) => Ok(("memory", page)),
         None => from_store(server, wanted).map(|page| ("store", page)),

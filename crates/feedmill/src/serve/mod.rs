@@ -9,6 +9,8 @@
 pub mod body;
 /// Opaque cursors.
 pub mod cursor;
+/// Records written over HTTP.
+pub mod direct;
 /// Errors.
 pub mod error;
 mod feed;
@@ -51,11 +53,29 @@ pub struct Server {
     pub fanout: Option<Arc<Fanout>>,
     pub status: Arc<Status>,
     pub clock: Clock,
+    /// The direct API, if a collection is written directly.
+    pub direct: Option<direct::Direct>,
     methods: Vec<(String, Call)>,
     page_scan_max: usize,
     timeout: Duration,
     slots: Semaphore,
 }
+
+/// First parts of the paths outside `/xrpc/` that requests are counted under.
+const ROUTES: &[&str] = &[
+    "",
+    "health",
+    "status",
+    "metrics",
+    "page",
+    "records",
+    "follow",
+    "unfollow",
+    "follow-many",
+    "tokens",
+    "feed",
+    ".well-known",
+];
 
 /// A method of the API.
 #[derive(Debug, Clone)]
@@ -106,6 +126,7 @@ impl Server {
             fanout,
             status,
             clock,
+            direct: None,
             methods,
             page_scan_max: config.timelines.page_scan_max,
             timeout: Duration::from_secs(config.serve.timeout_s),
@@ -131,6 +152,19 @@ impl Server {
             .ok_or_else(unresolved)
     }
 
+    /// What a request is counted under: a method or a route, never what a caller made up.
+    fn label(&self, path: &str) -> String {
+        if let Some(method) = path.strip_prefix("/xrpc/") {
+            let known = self.methods.iter().any(|(name, _)| name == method);
+            return if known { method } else { "unknown" }.to_owned();
+        }
+        let first = path.split('/').nth(1).unwrap_or_default();
+        match ROUTES.contains(&first) {
+            true => format!("/{first}"),
+            false => "unknown".to_owned(),
+        }
+    }
+
     fn call(&self, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
         let call = self
             .methods
@@ -148,6 +182,11 @@ impl Server {
 
 /// The routes.
 pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
+    let direct = if server.direct.is_some() {
+        direct::routes()
+    } else {
+        Router::new()
+    };
     Router::new()
         .route("/", get(page))
         .route("/health", get(health))
@@ -156,6 +195,7 @@ pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
         .route("/page/readers", get(readers))
         .route("/xrpc/_health", get(health))
         .route("/xrpc/{nsid}", any(xrpc))
+        .merge(direct)
         .layer(CompressionLayer::new())
         .layer(middleware::from_fn_with_state(Arc::clone(&server), limits))
         .layer(CorsLayer::permissive().max_age(Duration::from_secs(86400)))
@@ -183,9 +223,7 @@ async fn limits(State(server): State<Arc<Server>>, request: Request, next: Next)
         return XrpcError::busy("too many requests at once; try again").into_response();
     };
     let begun = Instant::now();
-    let method = request.uri().path().trim_start_matches("/xrpc/").to_owned();
-    let known = method.starts_with('/') || server.methods.iter().any(|(name, _)| *name == method);
-    let label = if known { method } else { "unknown".to_owned() };
+    let label = server.label(request.uri().path());
     let response = match tokio::time::timeout(server.timeout, next.run(request)).await {
         Ok(response) => response,
         Err(_) => XrpcError::slow().into_response(),

@@ -22,7 +22,7 @@ pub mod sqlite;
 pub use account::{AccountStatus, Accounting};
 pub use batch::{Batch, Commit, Item, Op, Put, Verdict};
 pub use change::{Change, Drawn, Follows, Loaded};
-pub use page::{FeedQuery, ListQuery, Page, Position, Row};
+pub use page::{Children, FeedQuery, ListQuery, Page, Position, Row};
 pub use plan::{LaneId, Plan, SourceId};
 
 use std::sync::Arc;
@@ -77,6 +77,15 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// A page of a collection, newest first.
     fn list(&self, query: &ListQuery) -> Result<Page, StoreError>;
+
+    /// For each parent, how many live, visible records of `lane` are published under it, and the
+    /// newest `limit` of them; in one snapshot.
+    fn children(
+        &self,
+        lane: LaneId,
+        parents: &[String],
+        limit: usize,
+    ) -> Result<Vec<Children>, StoreError>;
 
     /// A page of a reader's feed, newest first, from durable rows alone.
     fn feed(&self, query: &FeedQuery) -> Result<Page, StoreError>;

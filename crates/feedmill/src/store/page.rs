@@ -77,6 +77,14 @@ pub struct FeedQuery {
     pub scan_max: usize,
 }
 
+/// Records that name one parent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Children {
+    pub count: i64,
+    /// The newest of them, as many as were asked for.
+    pub rows: Vec<Row>,
+}
+
 /// A page, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Page {

@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use record::value::Value;
 
 use crate::config::Config;
-use crate::config::collection::Method;
+use crate::config::collection::{Match, Method};
+use crate::local::{self, LocalId};
 
 /// A lane's number in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,12 +63,25 @@ pub struct FeedPlan {
     pub end: bool,
 }
 
+/// Children that name a record, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelationPlan {
+    pub name: String,
+    /// The children's lane: published under the parent they name.
+    pub lane: LaneId,
+    pub by: Match,
+}
+
 /// Everything that is derived from records.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub lanes: Vec<Lane>,
     pub sources: Vec<FollowSource>,
     pub feeds: Vec<FeedPlan>,
+    /// Relations by the parent's collection.
+    pub relations: BTreeMap<String, Vec<RelationPlan>>,
+    /// Collections written directly, with the field that names who wrote a record.
+    actors: BTreeMap<String, String>,
     by_nsid: BTreeMap<String, (Vec<LaneId>, Vec<SourceId>)>,
 }
 
@@ -87,6 +101,10 @@ impl Plan {
         for collection in config.collections.values() {
             let nsid = &collection.collection;
             plan.by_nsid.entry(nsid.clone()).or_default();
+            if collection.direct {
+                plan.actors
+                    .insert(nsid.clone(), config.direct.actor.clone());
+            }
             if collection.methods.contains(&Method::ListRecords) {
                 plan.lane(nsid, &["author".to_owned()]);
             }
@@ -124,11 +142,30 @@ impl Plan {
                 end: feed.beyond == crate::config::feed::Beyond::End,
             });
         }
+        plan.relate(config);
         plan
     }
 
+    fn relate(&mut self, config: &Config) {
+        for parent in config.collections.values() {
+            for (name, relation) in &parent.relations {
+                let Some(child) = config.nsid(&relation.collection) else {
+                    continue;
+                };
+                let lane = self.lane(child, std::slice::from_ref(&relation.field));
+                let relations = self.relations.entry(parent.collection.clone());
+                relations.or_default().push(RelationPlan {
+                    name: name.clone(),
+                    lane,
+                    by: relation.by,
+                });
+            }
+        }
+    }
+
     fn lane(&mut self, nsid: &str, keys: &[String]) -> LaneId {
-        let spec = format!("{nsid} under {}", keys.join(" "));
+        let by = self.actors.get(nsid).map(|field| format!(" by {field}"));
+        let spec = format!("{nsid} under {}{}", keys.join(" "), by.unwrap_or_default());
         if let Some(index) = self.lanes.iter().position(|lane| lane.spec == spec) {
             return LaneId(index);
         }
@@ -175,6 +212,23 @@ impl Plan {
         self.feeds.iter().find(|feed| feed.name == name)
     }
 
+    /// The key of a record's author.
+    fn author(&self, nsid: &str, did: &str, value: &Value<'_>) -> Option<String> {
+        match self.actors.get(nsid) {
+            Some(field) if did == local::REPO => Some(LocalId::from_field(value.at(field)?)?.did()),
+            _ => Some(did.to_owned()),
+        }
+    }
+
+    /// The key that a field names; ids of direct records may be numbers.
+    fn named(&self, nsid: &str, path: &str, value: &Value<'_>) -> Option<String> {
+        match value.at(path)? {
+            Value::Text(text) => Some(text.as_ref().to_owned()),
+            Value::Int(number) if self.actors.contains_key(nsid) => Some(number.to_string()),
+            _ => None,
+        }
+    }
+
     /// What a record derives.
     pub fn derive(&self, nsid: &str, did: &str, value: &Value<'_>) -> Derived {
         let Some((lanes, sources)) = self.by_nsid.get(nsid) else {
@@ -188,14 +242,14 @@ impl Plan {
                 let mut keys: Vec<String> = Vec::with_capacity(lane.keys.len());
                 for path in &lane.keys {
                     let key = if path == "author" {
-                        Some(did)
+                        self.author(nsid, did, value)
                     } else {
-                        text(path)
+                        self.named(nsid, path, value)
                     };
                     if let Some(key) = key
-                        && !keys.iter().any(|known| known == key)
+                        && !keys.contains(&key)
                     {
-                        keys.push(key.to_owned());
+                        keys.push(key);
                     }
                 }
                 (!keys.is_empty()).then_some((*id, keys))

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout)]
 
+mod app;
+mod direct;
 mod oracle;
 mod page;
 mod peers;
+mod photos;
 mod tidy;

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod apply;
+mod children;
 mod derive;
 mod feed;
 mod load;
@@ -26,8 +27,8 @@ use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension, param
 use super::account::{AccountState, Accounting};
 use super::batch::{Batch, DeadLetter};
 use super::change::{Drawn, Follows, Loaded};
-use super::page::{FeedQuery, ListQuery, Page, Position, Row};
-use super::plan::{Plan, SourceId};
+use super::page::{Children, FeedQuery, ListQuery, Page, Position, Row};
+use super::plan::{LaneId, Plan, SourceId};
 use super::{Committed, Counts, Store, StoreError};
 use derive::Ids;
 use writer::Writer;
@@ -149,6 +150,15 @@ impl Store for SqliteStore {
 
     fn list(&self, query: &ListQuery) -> Result<Page, StoreError> {
         self.read(|connection| read::list(connection, &self.ids, query))
+    }
+
+    fn children(
+        &self,
+        lane: LaneId,
+        parents: &[String],
+        limit: usize,
+    ) -> Result<Vec<Children>, StoreError> {
+        self.read(|connection| children::children(connection, &self.ids, lane, parents, limit))
     }
 
     fn feed(&self, query: &FeedQuery) -> Result<Page, StoreError> {
