@@ -30,6 +30,7 @@ use crate::intake::{self, Gathering, Intake};
 use crate::resync::Resync;
 use crate::serve::direct::door::Secrets;
 use crate::serve::direct::{Direct, DirectError};
+use crate::serve::generator::Generator;
 use crate::serve::{self, Server};
 use crate::source::firehose::Firehose;
 use crate::status::Status;
@@ -239,6 +240,7 @@ impl River {
             start.clock.clone(),
         );
         server.direct = direct;
+        server.generator = Generator::new(config)?;
         let router = serve::router(Arc::new(server), config.serve.body_bytes_max);
         self.server = Some(tokio::spawn(serve::run(
             listener,

@@ -31,6 +31,19 @@ pub struct Collection {
     /// Records of other collections that name this one's, by name: counted and shown with it.
     #[serde(default)]
     pub relations: BTreeMap<String, Relation>,
+    /// Records that this one's name, by name: shown with it.
+    #[serde(default)]
+    pub references: BTreeMap<String, Reference>,
+}
+
+/// A record that a field names.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reference {
+    /// Short name of the named record's collection.
+    pub collection: String,
+    /// Dotted path of the field that names it.
+    pub field: String,
 }
 
 /// Records that name a parent.
@@ -84,6 +97,26 @@ pub struct Queryable {
     /// `range` also offers `<field>Min` and `<field>Max`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
+    /// What is compared: a caller who types something else is told so. Unless set, the record's value decides.
+    #[serde(rename = "as")]
+    pub compared: Option<Compared>,
+}
+
+/// What a field holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compared {
+    Text,
+    Number,
+    Boolean,
+    Time,
+}
+
+impl Queryable {
+    /// Whether it may be asked by least and greatest.
+    pub fn ranged(&self) -> bool {
+        self.kind.is_some()
+    }
 }
 
 fn created_at() -> TimeField {
@@ -94,18 +127,21 @@ fn subject_uri() -> String {
     "subject.uri".into()
 }
 
-/// The first relation that names no collection.
+/// The first relation or reference that names no collection.
 pub(super) fn relations_fault(
     collections: &BTreeMap<String, Collection>,
 ) -> Option<(String, String)> {
     collections.iter().find_map(|(short, collection)| {
-        let (name, relation) = collection
-            .relations
-            .iter()
-            .find(|(_, relation)| !collections.contains_key(&relation.collection))?;
+        let relations = collection.relations.iter();
+        let relations = relations.map(|(name, it)| ("relations", name, &it.collection));
+        let references = collection.references.iter();
+        let references = references.map(|(name, it)| ("references", name, &it.collection));
+        let (table, name, named) = relations
+            .chain(references)
+            .find(|(_, _, named)| !collections.contains_key(*named))?;
         Some((
-            format!("collections.{short}.relations.{name}.collection"),
-            format!("{:?} is not a collection's short name", relation.collection),
+            format!("collections.{short}.{table}.{name}.collection"),
+            format!("{named:?} is not a collection's short name"),
         ))
     })
 }

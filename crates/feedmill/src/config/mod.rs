@@ -50,6 +50,9 @@ pub struct Config {
     /// Folders of lexicon JSON, read at start.
     #[serde(default)]
     pub lexicons: Vec<std::path::PathBuf>,
+    /// Collections, by short name, whose record `self` is its author's profile.
+    #[serde(default)]
+    pub profiles: Vec<String>,
     /// Where records come to rest.
     #[serde(default)]
     pub store: Store,
@@ -158,6 +161,12 @@ impl Config {
             .or_else(|| self.serve.fault())
             .or_else(|| self.direct.fault(self))
             .or_else(|| collection::relations_fault(&self.collections))
+            .or_else(|| {
+                let unknown = |short: &&String| !self.collections.contains_key(*short);
+                let short = self.profiles.iter().find(unknown)?;
+                let problem = format!("{short:?} is not a collection's short name");
+                Some(("profiles".into(), problem))
+            })
     }
 
     /// The NSID behind a short name, or the name itself where it is an NSID we keep.
@@ -170,6 +179,17 @@ impl Config {
                 .any(|collection| collection.collection == name)
                 .then_some(name),
         }
+    }
+
+    /// Who we are to the network, if we are anybody.
+    pub fn service_did(&self) -> Option<String> {
+        let of_url = |url: &String| {
+            let (_, rest) = url.split_once("://")?;
+            let host = rest.split('/').next()?;
+            Some(format!("did:web:{}", host.replace(':', "%3A")))
+        };
+        let set = self.serve.service_did.clone();
+        set.or_else(|| self.serve.public_url.as_ref().and_then(of_url))
     }
 
     /// The short name of a collection we keep.

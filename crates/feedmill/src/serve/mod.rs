@@ -14,9 +14,16 @@ pub mod direct;
 /// Errors.
 pub mod error;
 mod feed;
+mod filters;
+/// Our feeds in a Bluesky client.
+pub mod generator;
 mod health;
+mod hydration;
+/// Which account asks through its host.
+pub mod jwt;
 /// Query parameters.
 pub mod params;
+mod profile;
 mod records;
 
 use std::sync::Arc;
@@ -55,7 +62,10 @@ pub struct Server {
     pub clock: Clock,
     /// The direct API, if a collection is written directly.
     pub direct: Option<direct::Direct>,
+    /// Our feeds as the network knows them, if we have a DID.
+    pub generator: Option<generator::Generator>,
     methods: Vec<(String, Call)>,
+    questions: filters::Questions,
     page_scan_max: usize,
     timeout: Duration,
     slots: Semaphore,
@@ -83,6 +93,9 @@ enum Call {
     List(String),
     Get(String),
     Feed,
+    Profile,
+    Cursor,
+    Describe,
 }
 
 /// A successful answer.
@@ -108,7 +121,12 @@ impl Server {
         clock: Clock,
     ) -> Self {
         let ns = &config.namespace;
-        let mut methods = vec![(format!("{ns}.getFeed"), Call::Feed)];
+        let mut methods = vec![
+            (format!("{ns}.getFeed"), Call::Feed),
+            (format!("{ns}.getProfile"), Call::Profile),
+            (format!("{ns}.getCursor"), Call::Cursor),
+            (generator::DESCRIBE.to_owned(), Call::Describe),
+        ];
         for (short, collection) in &config.collections {
             use crate::config::collection::Method as M;
             for method in &collection.methods {
@@ -127,7 +145,9 @@ impl Server {
             status,
             clock,
             direct: None,
+            generator: None,
             methods,
+            questions: filters::Questions::new(config),
             page_scan_max: config.timelines.page_scan_max,
             timeout: Duration::from_secs(config.serve.timeout_s),
             slots: Semaphore::new(config.serve.requests_max),
@@ -152,10 +172,20 @@ impl Server {
             .ok_or_else(unresolved)
     }
 
+    /// Refuses parameters that a page of this collection does not have.
+    fn only(&self, params: &Params, nsid: &str, known: &[&str]) -> Result<(), XrpcError> {
+        let hydrating = hydration::parameters(self, nsid);
+        let mut all = known.to_vec();
+        all.extend(self.questions.parameters(nsid));
+        all.extend(hydrating.iter().map(String::as_str));
+        params.only(&all)
+    }
+
     /// What a request is counted under: a method or a route, never what a caller made up.
     fn label(&self, path: &str) -> String {
         if let Some(method) = path.strip_prefix("/xrpc/") {
-            let known = self.methods.iter().any(|(name, _)| name == method);
+            let known = method == generator::SKELETON
+                || self.methods.iter().any(|(name, _)| name == method);
             return if known { method } else { "unknown" }.to_owned();
         }
         let first = path.split('/').nth(1).unwrap_or_default();
@@ -173,6 +203,15 @@ impl Server {
             .map(|(_, call)| call);
         match call {
             Some(Call::Feed) => feed::get(self, params),
+            Some(Call::Profile) => profile::get(self, params),
+            Some(Call::Cursor) => health::cursor(self, params),
+            Some(Call::Describe) => {
+                params.only(&[])?;
+                match &self.generator {
+                    Some(generator) => Ok(Answer::json(generator.describe())),
+                    None => Err(XrpcError::no_method(nsid)),
+                }
+            }
             Some(Call::List(collection)) => records::list(self, collection, params),
             Some(Call::Get(collection)) => records::get(self, collection, params),
             None => Err(XrpcError::no_method(nsid)),
@@ -195,6 +234,7 @@ pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
         .route("/page/readers", get(readers))
         .route("/xrpc/_health", get(health))
         .route("/xrpc/{nsid}", any(xrpc))
+        .route("/.well-known/did.json", get(did_document))
         .merge(direct)
         .layer(CompressionLayer::new())
         .layer(middleware::from_fn_with_state(Arc::clone(&server), limits))
@@ -264,11 +304,26 @@ async fn xrpc(
         Ok(params) => params,
         Err(error) => return error.into_response(),
     };
+    if nsid == generator::SKELETON {
+        let headers = request.headers().clone();
+        let found = generator::skeleton(server, headers, params).await;
+        return found.unwrap_or_else(IntoResponse::into_response);
+    }
     answer(server, move |server| server.call(&nsid, &params)).await
 }
 
 async fn health(State(server): State<Arc<Server>>) -> Response {
     answer(server, health::health).await
+}
+
+async fn did_document(State(server): State<Arc<Server>>) -> Response {
+    answer(server, |server| match &server.generator {
+        Some(generator) => generator.document().map(Answer::json),
+        None => Err(XrpcError::not_found(
+            "no document here; set serve.service_did",
+        )),
+    })
+    .await
 }
 
 async fn status(State(server): State<Arc<Server>>) -> Response {

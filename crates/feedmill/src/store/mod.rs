@@ -12,6 +12,8 @@ pub mod account;
 pub mod batch;
 /// What comes out on the other side: changes in order.
 pub mod change;
+/// Which records of a page are shown.
+pub mod filter;
 /// Pages: positions, rows, cursors.
 pub mod page;
 /// What to derive from records: lanes and follow sources.
@@ -123,6 +125,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// The DID of an account known by this handle.
     fn did_of(&self, handle: &str) -> Result<Option<String>, StoreError>;
+
+    /// The newest handle of an account.
+    fn handle_of(&self, did: &str) -> Result<Option<String>, StoreError>;
 
     /// Accounts that wait for a resync, at most `limit`. A hidden one waits until it is back:
     /// its host does not give its repository out.

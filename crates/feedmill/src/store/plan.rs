@@ -72,6 +72,15 @@ pub struct RelationPlan {
     pub by: Match,
 }
 
+/// A record that a field names, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReferencePlan {
+    pub name: String,
+    /// The collection of the named record.
+    pub nsid: String,
+    pub field: String,
+}
+
 /// Everything that is derived from records.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
@@ -80,6 +89,10 @@ pub struct Plan {
     pub feeds: Vec<FeedPlan>,
     /// Relations by the parent's collection.
     pub relations: BTreeMap<String, Vec<RelationPlan>>,
+    /// References by the referring record's collection.
+    pub references: BTreeMap<String, Vec<ReferencePlan>>,
+    /// Collections whose record `self` is its author's profile.
+    pub profiles: Vec<String>,
     /// Collections written directly, with the field that names who wrote a record.
     actors: BTreeMap<String, String>,
     by_nsid: BTreeMap<String, (Vec<LaneId>, Vec<SourceId>)>,
@@ -147,7 +160,23 @@ impl Plan {
     }
 
     fn relate(&mut self, config: &Config) {
+        let profiles = config
+            .profiles
+            .iter()
+            .filter_map(|short| config.nsid(short));
+        self.profiles = profiles.map(str::to_owned).collect();
         for parent in config.collections.values() {
+            for (name, reference) in &parent.references {
+                let Some(nsid) = config.nsid(&reference.collection) else {
+                    continue;
+                };
+                let references = self.references.entry(parent.collection.clone());
+                references.or_default().push(ReferencePlan {
+                    name: name.clone(),
+                    nsid: nsid.to_owned(),
+                    field: reference.field.clone(),
+                });
+            }
             for (name, relation) in &parent.relations {
                 let Some(child) = config.nsid(&relation.collection) else {
                     continue;

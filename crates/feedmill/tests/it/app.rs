@@ -9,6 +9,52 @@ use serde_json::{Value, json};
 
 pub(crate) const APP: &str = "the-app";
 
+/// A record of the network: author, collection, key, body.
+pub(crate) type Kept = (&'static str, &'static str, String, Value);
+
+/// Puts records into a store, as a source would.
+fn keep(folder: &Path, config: &str, records: &[Kept]) {
+    use feedmill::store::{Batch, Commit, Item, Op, Plan, Store as _, sqlite::SqliteStore};
+    let mut config = feedmill::config::Config::parse(config).unwrap();
+    config.store.url = format!("sqlite://{}", folder.join("store.db").display());
+    let store = SqliteStore::open(&config.store, Plan::new(&config)).unwrap();
+    let checker =
+        feedmill::check::Checker::new(&config, std::sync::Arc::clone(store.plan()), &[]).unwrap();
+    let items = records
+        .iter()
+        .zip(1..)
+        .map(|((did, collection, rkey, body), rev)| {
+            let claim = feedmill::check::Claim {
+                did,
+                collection,
+                rkey,
+                rev,
+            };
+            Item::Commit(Commit {
+                did: (*did).to_owned(),
+                rev,
+                chain: None,
+                filtered: 0,
+                ops: vec![Op {
+                    collection: (*collection).to_owned(),
+                    rkey: rkey.clone(),
+                    verdict: checker.json(claim, None, &body.to_string()),
+                }],
+                frame: Vec::new(),
+                was_held: false,
+                live: true,
+            })
+        });
+    let batch = Batch {
+        source: "test".into(),
+        cursor: Some(1),
+        now_us: 4_000_000_000_000_000,
+        items: items.collect(),
+    };
+    let committed = store.commit(batch).unwrap();
+    assert_eq!(committed.accounting.applied, records.len() as i64);
+}
+
 /// A running binary with its own store.
 pub(crate) struct App {
     child: Child,
@@ -22,7 +68,15 @@ pub(crate) struct App {
 impl App {
     /// Starts the binary on the text of a configuration.
     pub(crate) fn start(config: &str) -> Self {
+        Self::start_on(config, &[])
+    }
+
+    /// Starts it on a store that holds these records already.
+    pub(crate) fn start_on(config: &str, records: &[Kept]) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        if !records.is_empty() {
+            keep(folder.path(), config, records);
+        }
         feedmill::identity::provide_tls();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -4,8 +4,10 @@
 
 mod app;
 mod direct;
+mod filters;
 mod oracle;
 mod page;
 mod peers;
 mod photos;
+mod skeleton;
 mod tidy;

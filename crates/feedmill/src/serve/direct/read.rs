@@ -46,6 +46,8 @@ pub(super) fn list(asked: &Asked<'_>, short: &str, params: &Params) -> Result<An
             .map(|text| cursor::read(&scope, text))
             .transpose()?,
         limit: params.limit()?,
+        filters: Vec::new(),
+        scan_max: asked.server.page_scan_max,
     };
     let page = asked.server.store.list(&query)?;
     let mut out = String::from("{\"records\":[");

@@ -118,6 +118,7 @@ fn wanted<'a>(asked: &Asked<'a>, reader: &LocalId, limit: usize) -> Result<Wante
         reader: reader.did(),
         before: None,
         limit,
+        filters: Vec::new(),
         scope: String::new(),
     })
 }

@@ -217,6 +217,19 @@ impl Store for SqliteStore {
         })
     }
 
+    fn handle_of(&self, did: &str) -> Result<Option<String>, StoreError> {
+        self.read(|connection| {
+            let Some(key) = names::find_key(connection, did)? else {
+                return Ok(None);
+            };
+            let handle = connection
+                .prepare_cached("SELECT handle FROM account WHERE key = ?1")?
+                .query_row([key], |row| row.get(0))
+                .optional()?;
+            Ok(handle.flatten())
+        })
+    }
+
     fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError> {
         self.read(|connection| {
             connection
