@@ -8,6 +8,9 @@ pub mod clock;
 /// Named crash points.
 pub mod crash;
 
+/// The log as a service: blocks in SQLite, over HTTP and WebSocket.
+pub mod replicate;
+
 /// Configuration.
 pub mod config;
 

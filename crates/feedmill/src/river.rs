@@ -10,6 +10,7 @@
 //! intake drains what it was given, then the server finishes open requests.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle as ThreadHandle;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::check::{CheckError, Checker};
 use crate::clock::Clock;
@@ -27,6 +28,9 @@ use crate::decode::Decoder;
 use crate::fanout::Fanout;
 use crate::identity::{IdentityError, Resolver};
 use crate::intake::{self, Gathering, Intake};
+use crate::replicate;
+use crate::replicate::log::Log;
+use crate::replicate::sqlite::SqliteLog;
 use crate::resync::Resync;
 use crate::serve::direct::door::Secrets;
 use crate::serve::direct::{Direct, DirectError};
@@ -36,6 +40,9 @@ use crate::source::firehose::Firehose;
 use crate::status::Status;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Plan, SharedStore, StoreError};
+
+/// How often old blocks of the log are looked for.
+const RETAIN_EVERY: Duration = Duration::from_secs(60);
 
 /// Which parts of the river run in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +72,8 @@ pub enum StartError {
         #[source]
         source: std::io::Error,
     },
+    #[error("log")]
+    Log(#[source] blocklog::store::StoreError),
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
 }
@@ -241,7 +250,10 @@ impl River {
         );
         server.direct = direct;
         server.generator = Generator::new(config)?;
-        let router = serve::router(Arc::new(server), config.serve.body_bytes_max);
+        let mut router = serve::router(Arc::new(server), config.serve.body_bytes_max);
+        if let Some(file) = &config.log.file {
+            router = router.merge(self.log(file, config, start)?);
+        }
         self.server = Some(tokio::spawn(serve::run(
             listener,
             router,
@@ -249,6 +261,38 @@ impl River {
         )));
         info!(address = ?self.address, "serving");
         Ok(())
+    }
+
+    /// Opens the log and keeps its retention; its paths join the server's.
+    fn log(
+        &mut self,
+        file: &Path,
+        config: &Config,
+        start: &Start<'_>,
+    ) -> Result<axum::Router, StartError> {
+        let store = Arc::new(SqliteLog::open(file).map_err(StartError::Log)?);
+        let log = Log::new(store, config.log.clone(), start.clock.clone());
+        let (keeper, mut stop) = (log.clone(), self.stop_sources.subscribe());
+        self.sources.push(tokio::spawn(async move {
+            while !*stop.borrow() {
+                tokio::select! {
+                    () = tokio::time::sleep(RETAIN_EVERY) => {}
+                    _ = stop.changed() => break,
+                }
+                let log = keeper.clone();
+                match tokio::task::spawn_blocking(move || log.retain()).await {
+                    Ok(Ok(0)) => {}
+                    Ok(Ok(blocks)) => {
+                        info!(blocks, "the log let go of blocks past their retention")
+                    }
+                    Ok(Err(error)) => {
+                        warn!(%error, "the log could not let go of old blocks; it will try again")
+                    }
+                    Err(_) => return,
+                }
+            }
+        }));
+        Ok(replicate::router(log))
     }
 
     /// Stops in order and waits: sources, intake with what it was given, server.

@@ -72,8 +72,9 @@ impl Demo {
         }
     }
 
-    fn world(&self, accounts: usize) -> World {
+    fn world(&self, accounts: usize, start_us: i64) -> World {
         World::new(WorldOptions {
+            start_us,
             seed: self.seed,
             accounts: self.accounts.unwrap_or(accounts),
             ..WorldOptions::default()
@@ -85,7 +86,7 @@ impl Demo {
             clock: sim::network::Clock::Wall,
             ..NetworkOptions::default()
         };
-        let mut network = Network::start(self.world(2000), options).await?;
+        let mut network = Network::start(self.world(2000, Clock::Wall.now_us()), options).await?;
         let bind = format!("127.0.0.1:{}", self.port);
         let config = Config::parse(&oracle::config(&network, &bind, "sqlite::memory:"))?;
         let start = Start {
@@ -121,7 +122,11 @@ impl Demo {
     }
 
     async fn once(&self) -> Result<bool, Ending> {
-        let network = Network::start(self.world(300), NetworkOptions::default()).await?;
+        let network = Network::start(
+            self.world(300, WorldOptions::default().start_us),
+            NetworkOptions::default(),
+        )
+        .await?;
         let folder = std::env::temp_dir().join(format!("feedmill-demo-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let result = self

@@ -1,5 +1,6 @@
 //! The command line: one verb, one file.
 
+mod bench;
 mod config;
 mod demo;
 mod run;
@@ -42,6 +43,8 @@ enum Verb {
     /// Simulated networks
     #[command(subcommand)]
     Sim(simulate::Sim),
+    /// Measure, each figure with its baseline beside it
+    Bench(bench::Bench),
 }
 
 /// Runs the program.
@@ -55,6 +58,7 @@ pub fn main() -> ExitCode {
         Verb::Init { file } => config::init(&file),
         Verb::CheckConfig { file } => config::check(&file),
         Verb::Sim(sim) => sim.run(),
+        Verb::Bench(bench) => bench.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

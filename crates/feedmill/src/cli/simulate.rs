@@ -39,6 +39,7 @@ impl Serve {
         let world = World::new(WorldOptions {
             seed: self.seed,
             accounts: self.accounts,
+            start_us: crate::clock::Clock::Wall.now_us(),
             ..WorldOptions::default()
         });
         say(&format!(

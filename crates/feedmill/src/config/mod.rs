@@ -13,6 +13,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::replicate::settings::LogSettings;
+
 /// A collection of records.
 pub mod collection;
 /// Records written over HTTP.
@@ -68,6 +70,9 @@ pub struct Config {
     /// Records written over HTTP.
     #[serde(default)]
     pub direct: Direct,
+    /// The replicated log.
+    #[serde(default)]
+    pub log: LogSettings,
 }
 
 /// Why a configuration was refused. The message says what to change.
@@ -100,10 +105,10 @@ impl Config {
             source,
         })?;
         let mut config = Self::parse(&text)?;
-        // A lexicon folder is meant relative to the file that names it.
+        // A lexicon folder or log is meant relative to the file that names it.
         let base = path.parent().unwrap_or(Path::new("."));
-        for dir in &mut config.lexicons {
-            *dir = base.join(&*dir);
+        for path in config.lexicons.iter_mut().chain(&mut config.log.file) {
+            *path = base.join(&*path);
         }
         Ok(config)
     }
@@ -277,6 +282,7 @@ mod tests {
             format!("{:?}", plain.direct),
             format!("{:?}", spelled.direct)
         );
+        assert_eq!(format!("{:?}", plain.log), format!("{:?}", spelled.log));
         assert_eq!(format!("{:?}", plain.feeds), format!("{:?}", spelled.feeds));
         assert_eq!(
             format!("{:?}", plain.collections),

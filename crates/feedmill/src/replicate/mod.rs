@@ -16,6 +16,9 @@ pub mod hub;
 /// How much may be appended per second.
 pub mod rate;
 
+/// The body of a request, whole and bounded.
+pub mod body;
+
 /// Messages in CBOR.
 pub mod cbor;
 
@@ -28,6 +31,12 @@ pub mod service;
 /// The log over WebSocket.
 pub mod socket;
 
+/// Durable Streams, the public protocol, over the same store.
+pub mod streams;
+
+#[cfg(test)]
+mod tests;
+
 use axum::Router;
 use axum::routing::{get, post};
 use log::Log;
@@ -37,5 +46,6 @@ pub fn router(log: Log) -> Router {
     Router::new()
         .route("/log/{space}", get(socket::upgrade))
         .route("/log/{space}/{kind}", post(service::post))
-        .with_state(log)
+        .with_state(log.clone())
+        .merge(streams::router(log))
 }

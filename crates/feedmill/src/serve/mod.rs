@@ -50,6 +50,22 @@ use crate::store::{Plan, SharedStore};
 use error::XrpcError;
 use params::Params;
 
+/// Paths that are counted under their own name.
+const PATHS: [&str; 12] = [
+    "/",
+    "/health",
+    "/status",
+    "/metrics",
+    "/page/readers",
+    "/xrpc/_health",
+    "/.well-known/did.json",
+    "/feed",
+    "/follow",
+    "/follow-many",
+    "/tokens",
+    "/unfollow",
+];
+
 /// What every request needs.
 #[derive(Debug)]
 pub struct Server {
@@ -70,22 +86,6 @@ pub struct Server {
     timeout: Duration,
     slots: Semaphore,
 }
-
-/// First parts of the paths outside `/xrpc/` that requests are counted under.
-const ROUTES: &[&str] = &[
-    "",
-    "health",
-    "status",
-    "metrics",
-    "page",
-    "records",
-    "follow",
-    "unfollow",
-    "follow-many",
-    "tokens",
-    "feed",
-    ".well-known",
-];
 
 /// A method of the API.
 #[derive(Debug, Clone)]
@@ -181,17 +181,18 @@ impl Server {
         params.only(&all)
     }
 
-    /// What a request is counted under: a method or a route, never what a caller made up.
+    /// What a request is counted under: one of our own names, so that strangers make no new ones.
     fn label(&self, path: &str) -> String {
-        if let Some(method) = path.strip_prefix("/xrpc/") {
-            let known = method == generator::SKELETON
-                || self.methods.iter().any(|(name, _)| name == method);
-            return if known { method } else { "unknown" }.to_owned();
-        }
-        let first = path.split('/').nth(1).unwrap_or_default();
-        match ROUTES.contains(&first) {
-            true => format!("/{first}"),
-            false => "unknown".to_owned(),
+        let method = path.strip_prefix("/xrpc/").unwrap_or(path);
+        let ours = PATHS.contains(&path)
+            || method == generator::SKELETON
+            || self.methods.iter().any(|(name, _)| name == method);
+        if ours {
+            method.to_owned()
+        } else if path.starts_with("/records/") && self.direct.is_some() {
+            "/records".to_owned()
+        } else {
+            "other".to_owned()
         }
     }
 

@@ -15,6 +15,8 @@ mod page;
 mod row;
 mod schema;
 mod space;
+#[cfg(test)]
+mod tests;
 
 use append::Batch;
 use blocklog::block::{BlockKey, Head, Held};
@@ -138,6 +140,47 @@ impl SqliteLog {
             work(transaction, row).map_err(passing)
         })
     }
+}
+
+/// Write the next blocks of a feed within a transaction of the caller's.
+pub(super) fn write_within(
+    transaction: &Transaction<'_>,
+    space: &str,
+    feed: &FeedName<'_>,
+    author: &Author,
+    drafts: &[Draft],
+    now_ms: u64,
+) -> Result<Vec<Held>, AppendError> {
+    let row = find_space(transaction, space)?;
+    Batch::new(transaction, row, now_ms).write(feed, author, drafts)
+}
+
+/// Drop a feed and its blocks within a transaction of the caller's. Its id must
+/// never be used again.
+pub(super) fn drop_feed_within(
+    transaction: &Transaction<'_>,
+    space: &str,
+    feed: &str,
+) -> Result<(), StoreError> {
+    let mut row = find_space(transaction, space)?;
+    let Some(mut found) = FeedRow::find(transaction, space, feed).map_err(passing)? else {
+        return Ok(());
+    };
+    keep::evict(
+        transaction,
+        row.private_id,
+        &mut found,
+        Keep::Newest(0),
+        usize::MAX,
+    )
+    .map_err(passing)?;
+    let sql = "DELETE FROM feeds WHERE feedPrivateId = ?1";
+    transaction
+        .prepare_cached(sql)
+        .and_then(|mut query| query.execute([found.private_id]))
+        .map_err(passing)?;
+    row.feed_count = row.feed_count.saturating_sub(1);
+    row.update(transaction).map_err(passing)
 }
 
 fn find_space(connection: &Connection, space: &str) -> Result<SpaceRow, StoreError> {

@@ -128,9 +128,8 @@ CREATE TABLE conflicts (
 CREATE INDEX conflictsBySpace ON conflicts (spacePrivateId);
 
 CREATE TABLE streams (
-    streamId       INTEGER PRIMARY KEY,
+    streamId       INTEGER PRIMARY KEY AUTOINCREMENT,
     path           TEXT NOT NULL UNIQUE,
-    feedId         TEXT NOT NULL,
     contentType    TEXT NOT NULL,
     ttlSeconds     INTEGER,
     expiresAt      INTEGER,
