@@ -31,6 +31,9 @@ pub struct Collection {
     /// Records of other collections that name this one's, by name: counted and shown with it.
     #[serde(default)]
     pub relations: BTreeMap<String, Relation>,
+    /// Dotted paths of the fields that a search looks in.
+    #[serde(default)]
+    pub searchable: Vec<String>,
     /// Records that this one's name, by name: shown with it.
     #[serde(default)]
     pub references: BTreeMap<String, Reference>,

@@ -9,7 +9,8 @@ use super::error::XrpcError;
 use super::params::Params;
 use crate::config::Config;
 use crate::config::collection::Compared;
-use crate::store::filter::{Filter, Kind, Operand, Test};
+use crate::store::filter::{Field, Filter, Kind, Operand, Test};
+use crate::store::search::Search;
 
 /// One way to ask.
 #[derive(Debug, Clone)]
@@ -22,7 +23,11 @@ struct Question {
 
 /// Every way to ask, by collection.
 #[derive(Debug, Default)]
-pub(super) struct Questions(BTreeMap<String, Vec<Question>>);
+pub(super) struct Questions {
+    fields: BTreeMap<String, Vec<Question>>,
+    /// The fields that a search looks in.
+    searchable: BTreeMap<String, Vec<String>>,
+}
 
 impl Questions {
     pub(super) fn new(config: &Config) -> Self {
@@ -46,21 +51,30 @@ impl Questions {
                 ask(name, Test::Equal);
             }
         }
-        Self(all)
+        let searchable = config.collections.values();
+        Self {
+            fields: all,
+            searchable: searchable
+                .filter(|collection| !collection.searchable.is_empty())
+                .map(|collection| (collection.collection.clone(), collection.searchable.clone()))
+                .collect(),
+        }
     }
 
     /// The parameters that a collection may be asked by.
     pub(super) fn parameters(&self, nsid: &str) -> Vec<&str> {
-        let questions = self.0.get(nsid).into_iter().flatten();
+        let search = self.searchable.get(nsid).map(|_| "search");
+        let questions = self.fields.get(nsid).into_iter().flatten();
         questions
             .map(|question| question.parameter.as_str())
+            .chain(search)
             .collect()
     }
 
     /// The filters that these parameters ask for.
     pub(super) fn read(&self, nsid: &str, params: &Params) -> Result<Vec<Filter>, XrpcError> {
         let mut filters = Vec::new();
-        for question in self.0.get(nsid).into_iter().flatten() {
+        for question in self.fields.get(nsid).into_iter().flatten() {
             let Some(text) = params.get(&question.parameter) else {
                 continue;
             };
@@ -71,11 +85,16 @@ impl Questions {
                     accepted(question.kind)
                 ))
             })?;
-            filters.push(Filter {
+            filters.push(Filter::Field(Field {
                 path: question.path.clone(),
                 test: question.test,
                 operand,
-            });
+            }));
+        }
+        if let (Some(text), Some(fields)) = (params.get("search"), self.searchable.get(nsid)) {
+            let search = Search::parse(text, fields)
+                .map_err(|error| XrpcError::invalid(format!("search: {error}")))?;
+            filters.push(Filter::Search(search));
         }
         Ok(filters)
     }

@@ -21,6 +21,7 @@ mod health;
 mod hydration;
 /// Which account asks through its host.
 pub mod jwt;
+mod lexicons;
 /// Query parameters.
 pub mod params;
 mod profile;
@@ -96,6 +97,8 @@ enum Call {
     Profile,
     Cursor,
     Describe,
+    /// The answer, made at start.
+    Lexicons(String),
 }
 
 /// A successful answer.
@@ -127,6 +130,8 @@ impl Server {
             (format!("{ns}.getCursor"), Call::Cursor),
             (generator::DESCRIBE.to_owned(), Call::Describe),
         ];
+        let bundle = lexicons::bundle(&config.lexicons);
+        methods.extend(bundle.map(|bundle| (format!("{ns}.lexicons"), Call::Lexicons(bundle))));
         for (short, collection) in &config.collections {
             use crate::config::collection::Method as M;
             for method in &collection.methods {
@@ -206,6 +211,10 @@ impl Server {
             Some(Call::Feed) => feed::get(self, params),
             Some(Call::Profile) => profile::get(self, params),
             Some(Call::Cursor) => health::cursor(self, params),
+            Some(Call::Lexicons(bundle)) => {
+                params.only(&[])?;
+                Ok(Answer::json(bundle.clone()))
+            }
             Some(Call::Describe) => {
                 params.only(&[])?;
                 match &self.generator {

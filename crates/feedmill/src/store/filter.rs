@@ -14,6 +14,8 @@ use std::cmp::Ordering;
 use record::datetime;
 use record::value::Value;
 
+use super::search::Search;
+
 /// How a field is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -71,16 +73,23 @@ pub enum Test {
     AtMost,
 }
 
+/// What a record must pass to be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Filter {
+    Field(Field),
+    Search(Search),
+}
+
 /// One condition on one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Filter {
+pub struct Field {
     /// Dotted path of the field.
     pub path: String,
     pub test: Test,
     pub operand: Operand,
 }
 
-impl Filter {
+impl Field {
     /// Whether a record passes. A list passes an equality if one of its items does.
     pub fn admits(&self, record: &Value<'_>) -> bool {
         match record.at(&self.path) {
@@ -107,8 +116,12 @@ impl Filter {
 /// Whether a stored body passes all of them.
 pub fn admit(filters: &[Filter], body: &str) -> bool {
     filters.is_empty()
-        || record::json::from_json(body)
-            .is_ok_and(|record| filters.iter().all(|filter| filter.admits(&record)))
+        || record::json::from_json(body).is_ok_and(|record| {
+            filters.iter().all(|filter| match filter {
+                Filter::Field(field) => field.admits(&record),
+                Filter::Search(search) => search.admits(&record),
+            })
+        })
 }
 
 #[cfg(test)]
@@ -120,11 +133,11 @@ mod tests {
         const BODY: &str = r#"{"n": 100, "flag": true, "text": "b", "at": "2026-01-01T00:00:00Z",
             "langs": ["en", "de"], "deep": {"n": 5}, "digits": "100"}"#;
         let operand = Operand::parse(typed, None).unwrap();
-        let filter = Filter {
+        let filter = Filter::Field(Field {
             path: path.into(),
             test,
             operand,
-        };
+        });
         assert_eq!(admit(&[filter], BODY), expected, "{path} {test:?} {typed}");
     }
 

@@ -18,6 +18,8 @@ pub mod filter;
 pub mod page;
 /// What to derive from records: lanes and follow sources.
 pub mod plan;
+/// Which records hold the words that somebody typed.
+pub mod search;
 /// The embedded implementation.
 pub mod sqlite;
 

@@ -22,6 +22,7 @@ field = "subject.uri"
 [collections.post]
 collection = "com.example.post"
 validate = false
+searchable = ["lang", "deep"]
 [collections.post.queryable]
 lang = {}
 pinned = { as = "boolean" }
@@ -145,6 +146,10 @@ fn filters_are_typed_and_exact_over_the_whole_feed() {
     });
     check(&app, "deepMood=calm", |n| n % 5 == 0);
     check(&app, "lang=fr", |_| false);
+    check(&app, "search=CALM%20de", |n| n % 5 == 0 && n % 2 == 1);
+    check(&app, "search=%22calm%22&scoreMin=50", |n| {
+        n % 5 == 0 && n >= 50
+    });
 }
 
 #[test]
@@ -158,6 +163,8 @@ fn a_bad_filter_is_refused_and_says_what_is_accepted() {
             ("pinned=yes", "true or false"),
             ("createdAtMax=yesterday", "a time"),
             ("langMin=a", "unknown parameter"),
+            ("search=%22calm", "not closed"),
+            ("search=", "at least one"),
             ("nothing=1", "unknown parameter"),
             ("hydrateLike=0", "from 1 to 50"),
             ("profiles=perhaps", "true or false"),
@@ -222,4 +229,44 @@ fn references_and_profiles_stand_beside_the_records() {
     let (status, _) = app.get("/xrpc/com.example.getProfile?actor=did:web:nobody.test");
     assert_eq!(status, 404);
     assert_eq!(app.get("/xrpc/com.example.getCursor"), (200, json!({})));
+}
+
+#[test]
+fn lexicons_are_given_out_to_code_generators() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("deep")).unwrap();
+    for (file, id) in [
+        ("b.json", "com.example.b"),
+        ("deep/a.json", "com.example.a"),
+    ] {
+        let text = json!({"lexicon": 1, "id": id, "defs": {"main": {"type": "token"}}}).to_string();
+        std::fs::write(folder.path().join(file), text).unwrap();
+    }
+    let app = App::start(&format!("lexicons = [{:?}]\n{CONFIG}", folder.path()));
+    let (status, answer) = app.get("/xrpc/com.example.lexicons");
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["lexicons"][0]["id"], "com.example.a");
+    assert_eq!(answer["lexicons"][1]["id"], "com.example.b");
+    assert_eq!(world().get("/xrpc/com.example.lexicons").0, 501);
+}
+
+#[test]
+fn help_names_the_variables_that_override_the_file() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_feedmill"))
+        .args(["run", "--help"])
+        .output()
+        .unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    for name in [
+        "PORT",
+        "DATABASE_URL",
+        "RELAY_URL",
+        "JETSTREAM_URL",
+        "PLC_URL",
+        "PUBLIC_URL",
+        "FEEDMILL_APP_TOKEN",
+        "FEEDMILL_SECRET",
+    ] {
+        assert!(help.contains(name), "{name} is not in:\n{help}");
+    }
 }
