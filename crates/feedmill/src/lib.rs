@@ -20,6 +20,9 @@ pub mod config;
 /// What is done about a record that could not go on.
 pub mod settle;
 
+/// Ids that an app without AT Protocol gives.
+pub mod local;
+
 /// Where checked records come to rest.
 pub mod store;
 
