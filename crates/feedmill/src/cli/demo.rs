@@ -122,7 +122,11 @@ impl Demo {
     }
 
     async fn once(&self) -> Result<bool, Ending> {
-        let network = Network::start(self.world(300, WorldOptions::default().start_us), NetworkOptions::default()).await?;
+        let network = Network::start(
+            self.world(300, WorldOptions::default().start_us),
+            NetworkOptions::default(),
+        )
+        .await?;
         let folder = std::env::temp_dir().join(format!("feedmill-demo-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let result = self

@@ -91,10 +91,19 @@ impl Config {
             source,
         })?;
         let mut config = Self::parse(&text)?;
-        // A lexicon folder is meant relative to the file that names it.
+        // A lexicon folder or a dictionary is meant relative to the file that names it.
         let base = path.parent().unwrap_or(Path::new("."));
         for dir in &mut config.lexicons {
             *dir = base.join(&*dir);
+        }
+        for dictionary in config
+            .sources
+            .iter_mut()
+            .filter_map(|source| source.dictionary.as_mut())
+        {
+            if !dictionary.starts_with("http:") && !dictionary.starts_with("https:") {
+                *dictionary = base.join(&*dictionary);
+            }
         }
         Ok(config)
     }

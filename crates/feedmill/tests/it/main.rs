@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout)]
 
+mod backfill;
+mod bed;
+mod jetstream;
 mod oracle;
 mod page;
 mod peers;
+mod pool;
 mod store;
 mod tidy;

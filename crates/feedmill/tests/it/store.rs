@@ -114,7 +114,11 @@ impl Bench {
         let feed = self.plan.feed("timeline").unwrap();
         let mut query = FeedQuery {
             reader: reader.into(),
-            lanes: feed.targets.iter().map(|target| (target.lane, None)).collect(),
+            lanes: feed
+                .targets
+                .iter()
+                .map(|target| (target.lane, None))
+                .collect(),
             follows: feed.follows.clone(),
             hides: Vec::new(),
             include_self: false,
@@ -142,7 +146,10 @@ impl Bench {
             limit: 10_000,
         };
         let page = self.store.list(&query).unwrap();
-        page.rows.into_iter().map(|row| (row.uri, row.body)).collect()
+        page.rows
+            .into_iter()
+            .map(|row| (row.uri, row.body))
+            .collect()
     }
 }
 
@@ -186,19 +193,32 @@ fn newer_wins_in_any_order_of_arrival_and_again_is_the_same() {
             bench.apply(items(&arrivals));
             let live = || {
                 let prefix = format!("at://{did}/");
-                let mut found: Vec<_> = bench.list().into_iter().filter(|(uri, _)| uri.starts_with(&prefix)).collect();
+                let mut found: Vec<_> = bench
+                    .list()
+                    .into_iter()
+                    .filter(|(uri, _)| uri.starts_with(&prefix))
+                    .collect();
                 found.sort();
                 found
             };
             let expected: Vec<(String, String)> = model
                 .iter()
-                .filter_map(|(rkey, (_, text))| Some((format!("at://{did}/{POST}/{rkey}"), format!("{{\"text\":{:?}}}", (*text)?))))
+                .filter_map(|(rkey, (_, text))| {
+                    Some((
+                        format!("at://{did}/{POST}/{rkey}"),
+                        format!("{{\"text\":{:?}}}", (*text)?),
+                    ))
+                })
                 .collect();
             assert_eq!(live(), expected, "seed {seed} round {round}");
             let head = bench.store.head().unwrap();
             let again = bench.apply(items(&arrivals));
             assert_eq!(again.accounting.applied, 0, "seed {seed} round {round}");
-            assert_eq!(bench.store.head().unwrap(), head, "nothing was said to those who draw");
+            assert_eq!(
+                bench.store.head().unwrap(),
+                head,
+                "nothing was said to those who draw"
+            );
             assert_eq!(live(), expected);
         }
     });
@@ -210,10 +230,17 @@ fn deletes_win_ties_whatever_comes_first() {
         for (did, delete_first) in [("did:web:a.test", true), ("did:web:b.test", false)] {
             let put = || bench.commit(did, 5, POST, "x", bench.post(did, "hello", NOW - 1));
             let delete = || bench.commit(did, 5, POST, "x", Verdict::Delete);
-            let (first, second) = if delete_first { (delete(), put()) } else { (put(), delete()) };
+            let (first, second) = if delete_first {
+                (delete(), put())
+            } else {
+                (put(), delete())
+            };
             bench.apply(vec![first]);
             bench.apply(vec![second]);
-            assert_eq!(bench.store.record(&format!("at://{did}/{POST}/x")).unwrap(), None);
+            assert_eq!(
+                bench.store.record(&format!("at://{did}/{POST}/x")).unwrap(),
+                None
+            );
         }
     });
 }
@@ -224,11 +251,29 @@ fn one_of_two_follow_records_may_go_and_the_author_stays() {
         let (reader, author) = ("did:web:reader.test", "did:web:author.test");
         bench.follow(reader, 1, "one", author);
         bench.follow(reader, 2, "two", author);
-        bench.apply(vec![bench.commit(author, 1, POST, "p", bench.post(author, "hi", NOW - 9))]);
+        bench.apply(vec![bench.commit(
+            author,
+            1,
+            POST,
+            "p",
+            bench.post(author, "hi", NOW - 9),
+        )]);
         assert_eq!(bench.feed(reader).len(), 1);
-        bench.apply(vec![bench.commit(reader, 3, FOLLOW, "one", Verdict::Delete)]);
+        bench.apply(vec![bench.commit(
+            reader,
+            3,
+            FOLLOW,
+            "one",
+            Verdict::Delete,
+        )]);
         assert_eq!(bench.feed(reader).len(), 1);
-        bench.apply(vec![bench.commit(reader, 4, FOLLOW, "two", Verdict::Delete)]);
+        bench.apply(vec![bench.commit(
+            reader,
+            4,
+            FOLLOW,
+            "two",
+            Verdict::Delete,
+        )]);
         assert_eq!(bench.feed(reader), Vec::<String>::new());
     });
 }
@@ -238,10 +283,19 @@ fn ties_in_time_are_never_skipped_at_any_page_size() {
     on_each(|bench| {
         let reader = "did:web:reader.test";
         let mut expected = Vec::new();
-        for (number, author) in ["did:web:a", "did:web:a.b", "did:web:a-b", "did:web:ab"].into_iter().enumerate() {
+        for (number, author) in ["did:web:a", "did:web:a.b", "did:web:a-b", "did:web:ab"]
+            .into_iter()
+            .enumerate()
+        {
             bench.follow(reader, number as u64 + 1, author, author);
             for rkey in ["1", "12", "2", "a", "A~"] {
-                bench.apply(vec![bench.commit(author, 1, POST, rkey, bench.post(author, rkey, NOW - 5))]);
+                bench.apply(vec![bench.commit(
+                    author,
+                    1,
+                    POST,
+                    rkey,
+                    bench.post(author, rkey, NOW - 5),
+                )]);
                 expected.push(format!("at://{author}/{POST}/{rkey}"));
             }
         }
@@ -257,15 +311,31 @@ fn ties_in_time_are_never_skipped_at_any_page_size() {
 fn a_time_after_first_sight_becomes_first_sight_and_survives_edits_not_recreation() {
     on_each(|bench| {
         let did = "did:web:a.test";
-        let time = || bench.store.position(&format!("at://{did}/{POST}/x")).unwrap().unwrap().time_us;
+        let time = || {
+            bench
+                .store
+                .position(&format!("at://{did}/{POST}/x"))
+                .unwrap()
+                .unwrap()
+                .time_us
+        };
         let future = |text: &str| bench.post(did, text, NOW * 2);
         bench.apply_at(NOW, vec![bench.commit(did, 1, POST, "x", future("one"))]);
         assert_eq!(time(), NOW);
-        bench.apply_at(NOW + 10, vec![bench.commit(did, 2, POST, "x", future("two"))]);
+        bench.apply_at(
+            NOW + 10,
+            vec![bench.commit(did, 2, POST, "x", future("two"))],
+        );
         assert_eq!(time(), NOW, "an edit keeps first sight");
-        bench.apply_at(NOW + 20, vec![bench.commit(did, 3, POST, "x", Verdict::Delete)]);
+        bench.apply_at(
+            NOW + 20,
+            vec![bench.commit(did, 3, POST, "x", Verdict::Delete)],
+        );
         assert_eq!(time(), NOW, "a tombstone keeps its place");
-        bench.apply_at(NOW + 30, vec![bench.commit(did, 4, POST, "x", future("three"))]);
+        bench.apply_at(
+            NOW + 30,
+            vec![bench.commit(did, 4, POST, "x", future("three"))],
+        );
         assert_eq!(time(), NOW + 30, "a recreated record is new");
     });
 }
@@ -275,7 +345,13 @@ fn hidden_accounts_are_unseen_until_they_come_back_and_deleted_ones_are_gone() {
     on_each(|bench| {
         let (reader, author) = ("did:web:reader.test", "did:web:author.test");
         bench.follow(reader, 1, "f", author);
-        bench.apply(vec![bench.commit(author, 1, POST, "p", bench.post(author, "hi", NOW - 9))]);
+        bench.apply(vec![bench.commit(
+            author,
+            1,
+            POST,
+            "p",
+            bench.post(author, "hi", NOW - 9),
+        )]);
         let set = |status, time_us| {
             bench.apply(vec![Item::Account {
                 did: author.into(),
@@ -294,12 +370,26 @@ fn hidden_accounts_are_unseen_until_they_come_back_and_deleted_ones_are_gone() {
             set(status, time);
             assert_eq!(bench.feed(reader).len(), seen, "{status:?}");
         }
-        assert_eq!(set(AccountStatus::Takendown, 3).accounting.superseded, 1, "an older event changes nothing");
+        assert_eq!(
+            set(AccountStatus::Takendown, 3).accounting.superseded,
+            1,
+            "an older event changes nothing"
+        );
         assert_eq!(bench.feed(reader).len(), 1);
         set(AccountStatus::Deleted, 7);
         set(AccountStatus::Active, 8);
-        assert_eq!(bench.feed(reader), Vec::<String>::new(), "what was purged does not come back");
-        let late = bench.apply(vec![bench.commit(author, 1, POST, "p", bench.post(author, "hi", NOW - 9))]);
+        assert_eq!(
+            bench.feed(reader),
+            Vec::<String>::new(),
+            "what was purged does not come back"
+        );
+        let late = bench.apply(vec![bench.commit(
+            author,
+            1,
+            POST,
+            "p",
+            bench.post(author, "hi", NOW - 9),
+        )]);
         assert_eq!(late.accounting.superseded, 1, "nor by replay");
     });
 }
@@ -308,7 +398,13 @@ fn hidden_accounts_are_unseen_until_they_come_back_and_deleted_ones_are_gone() {
 fn a_refused_version_hides_the_one_before_it_and_is_buried_once() {
     on_each(|bench| {
         let did = "did:web:a.test";
-        bench.apply(vec![bench.commit(did, 1, POST, "x", bench.post(did, "good", NOW - 1))]);
+        bench.apply(vec![bench.commit(
+            did,
+            1,
+            POST,
+            "x",
+            bench.post(did, "good", NOW - 1),
+        )]);
         let refused = || {
             bench.commit(
                 did,
@@ -324,13 +420,22 @@ fn a_refused_version_hides_the_one_before_it_and_is_buried_once() {
         };
         assert_eq!(bench.apply(vec![refused()]).accounting.dead, 1);
         assert_eq!(bench.apply(vec![refused()]).accounting.repeated, 1);
-        assert_eq!(bench.store.record(&format!("at://{did}/{POST}/x")).unwrap(), None);
+        assert_eq!(
+            bench.store.record(&format!("at://{did}/{POST}/x")).unwrap(),
+            None
+        );
         assert_eq!(bench.store.dead(None, 10).unwrap().len(), 1);
     });
 }
 
 fn chained(bench: &Bench, did: &str, since: Option<u64>, rev: u64, text: &str) -> Item {
-    let Item::Commit(commit) = bench.commit(did, rev, POST, &format!("r{rev}"), bench.post(did, text, NOW - 1)) else {
+    let Item::Commit(commit) = bench.commit(
+        did,
+        rev,
+        POST,
+        &format!("r{rev}"),
+        bench.post(did, text, NOW - 1),
+    ) else {
         unreachable!()
     };
     Item::Commit(Commit {
@@ -348,13 +453,24 @@ fn chained(bench: &Bench, did: &str, since: Option<u64>, rev: u64, text: &str) -
 fn a_broken_chain_holds_that_account_and_nobody_else_until_the_snapshot() {
     on_each(|bench| {
         let (did, other) = ("did:web:a.test", "did:web:b.test");
-        bench.apply(vec![chained(bench, did, None, 1, "one"), chained(bench, other, None, 1, "one")]);
-        let broken = bench.apply(vec![chained(bench, did, Some(2), 3, "three"), chained(bench, other, Some(1), 2, "two")]);
+        bench.apply(vec![
+            chained(bench, did, None, 1, "one"),
+            chained(bench, other, None, 1, "one"),
+        ]);
+        let broken = bench.apply(vec![
+            chained(bench, did, Some(2), 3, "three"),
+            chained(bench, other, Some(1), 2, "two"),
+        ]);
         assert_eq!((broken.accounting.held, broken.accounting.applied), (1, 1));
         assert_eq!(broken.broken, [did]);
         assert_eq!(bench.store.broken_accounts(9).unwrap(), [did]);
-        assert_eq!(bench.store.held(did).unwrap(), [3u64.to_le_bytes().to_vec()]);
-        let Item::Commit(again) = chained(bench, did, Some(2), 3, "three") else { unreachable!() };
+        assert_eq!(
+            bench.store.held(did).unwrap(),
+            [3u64.to_le_bytes().to_vec()]
+        );
+        let Item::Commit(again) = chained(bench, did, Some(2), 3, "three") else {
+            unreachable!()
+        };
         let post = |rkey: &str, text: &str| Op {
             collection: POST.into(),
             rkey: rkey.into(),
@@ -375,11 +491,28 @@ fn a_broken_chain_holds_that_account_and_nobody_else_until_the_snapshot() {
             now_us: NOW,
             items: vec![snapshot(0)],
         });
-        assert!(stale.is_err(), "a snapshot made before the last held frame is refused");
-        bench.apply(vec![snapshot(1), Item::Commit(Commit { was_held: true, ..again })]);
-        let mut live: Vec<String> = bench.list().into_iter().map(|(uri, _)| uri).filter(|uri| uri.contains(did)).collect();
+        assert!(
+            stale.is_err(),
+            "a snapshot made before the last held frame is refused"
+        );
+        bench.apply(vec![
+            snapshot(1),
+            Item::Commit(Commit {
+                was_held: true,
+                ..again
+            }),
+        ]);
+        let mut live: Vec<String> = bench
+            .list()
+            .into_iter()
+            .map(|(uri, _)| uri)
+            .filter(|uri| uri.contains(did))
+            .collect();
         live.sort();
-        let expected: Vec<String> = ["r2", "r3"].iter().map(|rkey| format!("at://{did}/{POST}/{rkey}")).collect();
+        let expected: Vec<String> = ["r2", "r3"]
+            .iter()
+            .map(|rkey| format!("at://{did}/{POST}/{rkey}"))
+            .collect();
         assert_eq!(live, expected, "r1 is not in the snapshot, so it is gone");
         let total = bench.store.accounting(None).unwrap();
         assert!(total.adds_up() && total.held == 0, "{total:?}");
@@ -392,7 +525,13 @@ fn changes_are_drawn_in_order_from_any_position() {
     on_each(|bench| {
         let did = "did:web:a.test";
         for rev in 1..=20 {
-            bench.apply(vec![bench.commit(did, rev, POST, &format!("r{rev}"), bench.post(did, "x", NOW - 1))]);
+            bench.apply(vec![bench.commit(
+                did,
+                rev,
+                POST,
+                &format!("r{rev}"),
+                bench.post(did, "x", NOW - 1),
+            )]);
         }
         let all = bench.store.draw(0, 1000).unwrap();
         assert_eq!(all.position, bench.store.head().unwrap());
@@ -424,7 +563,12 @@ fn a_changed_configuration_derives_its_rows_anew() {
             plan,
             _folder: None,
         };
-        let post = bench.put(did, POST, "{\"about\":\"cats\",\"text\":\"hi\"}", Some(NOW - 1));
+        let post = bench.put(
+            did,
+            POST,
+            "{\"about\":\"cats\",\"text\":\"hi\"}",
+            Some(NOW - 1),
+        );
         bench.apply(vec![bench.commit(did, 1, POST, "p", post)]);
         bench.follow("did:web:r.test", 1, "f", "cats");
         assert_eq!(bench.feed("did:web:r.test"), Vec::<String>::new());
@@ -441,5 +585,9 @@ fn a_changed_configuration_derives_its_rows_anew() {
         plan,
         _folder: None,
     };
-    assert_eq!(bench.feed("did:web:r.test").len(), 1, "the post is now published under what it is about");
+    assert_eq!(
+        bench.feed("did:web:r.test").len(),
+        1,
+        "the post is now published under what it is about"
+    );
 }

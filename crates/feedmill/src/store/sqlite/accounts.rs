@@ -72,6 +72,8 @@ impl Apply<'_> {
                 self.tally.filtered += *units as i64;
                 self.tally.received += *units as i64;
             }
+            Item::Listed(dids) => self.adopt(dids)?,
+            Item::AllDue => self.all_due()?,
         }
         Ok(())
     }
@@ -95,7 +97,7 @@ impl Apply<'_> {
             .optional()
     }
 
-    fn known_did(&mut self, did: &str) -> Result<Option<(i64, Known)>, Error> {
+    pub(super) fn known_did(&mut self, did: &str) -> Result<Option<(i64, Known)>, Error> {
         match self.names.known_key(self.tx, did)? {
             Some(key) => Ok(self.known(key)?.map(|known| (key, known))),
             None => Ok(None),
@@ -203,7 +205,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    fn mark(&mut self, key: i64, did: &str, repair: i64) -> Result<(), Error> {
+    pub(super) fn mark(&mut self, key: i64, did: &str, repair: i64) -> Result<(), Error> {
         self.tx
             .prepare_cached("UPDATE account SET repair = ?2 WHERE key = ?1")?
             .execute(params![key, repair])?;
