@@ -204,22 +204,21 @@ impl JetstreamDecoder {
             (Some("delete"), _) => Verdict::Delete,
             (Some("create" | "update"), Some(record)) => {
                 let cid = told.cid.as_deref().and_then(|cid| Cid::parse(cid).ok());
-                if let Some(cid) = cid
-                    && self.decoder.verify != Verify::Off
-                    && !hashes_to(record.get(), cid)
-                {
-                    // Its host has the truth: the letter names the account, and so it is fetched.
-                    let cause = "the record does not hash to the name it came with";
-                    let verify = letter(message, "verify", cause);
-                    return Ok(Item::Unopened(DeadLetter {
-                        did,
-                        collection,
-                        rkey,
-                        rev,
-                        ..verify
-                    }));
+                match self.record(claim, cid, record.get()) {
+                    Some(verdict) => verdict,
+                    None => {
+                        // Its host has the truth: the letter names the account, and so it is fetched.
+                        let cause = "the record does not hash to the name it came with";
+                        let verify = letter(message, "verify", cause);
+                        return Ok(Item::Unopened(DeadLetter {
+                            did,
+                            collection,
+                            rkey,
+                            rev,
+                            ..verify
+                        }));
+                    }
                 }
-                self.decoder.checker.json(claim, cid, record.get())
             }
             (Some("create" | "update"), None) => return Err(Fault::Lacks("record")),
             _ => return Err(Fault::Lacks("an operation that is known")),
@@ -240,13 +239,21 @@ impl JetstreamDecoder {
             live: true,
         }))
     }
-}
 
-/// Whether JSON stands for the record of this name. What cannot be read is for the checks to refuse.
-fn hashes_to(text: &str, cid: Cid) -> bool {
-    match record::json::from_json(text) {
-        Ok(value) => cid.names(&record::cbor::encode(&value)),
-        Err(_) => true,
+    /// Checks a record in the form in which it was signed, so that size, text
+    /// and name are those of the firehose; `None` if the name is not its own.
+    fn record(&self, claim: Claim<'_>, cid: Option<Cid>, text: &str) -> Option<Verdict> {
+        let checker = &self.decoder.checker;
+        let Ok(value) = record::json::from_json(text) else {
+            return Some(checker.json(claim, cid, text));
+        };
+        let block = record::cbor::encode(&value);
+        let own = Cid::of_cbor(&block);
+        let named = cid.unwrap_or(own);
+        if named != own && self.decoder.verify != Verify::Off {
+            return None;
+        }
+        Some(checker.cbor(claim, named, &block))
     }
 }
 

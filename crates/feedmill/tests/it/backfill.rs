@@ -11,7 +11,7 @@ use feedmill::clock::Clock;
 use sim::faults::{Fault, Faults};
 use sim::network::NetworkOptions;
 
-use crate::bed::{config, equal, network, start, status, until};
+use crate::bed::{STANDING, config, equal, network, network_without, start, status, until};
 
 fn intake(url: &str) -> String {
     format!("[intake]\nbackfill = \"{url}\"\n")
@@ -19,7 +19,7 @@ fn intake(url: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn accounts_that_the_relay_no_longer_streams_are_found_in_its_list() {
-    let network = network(61, NetworkOptions::default()).await;
+    let network = network_without(STANDING, 61, NetworkOptions::default()).await;
     let since_us = Clock::Wall.now_us();
     network.emit(300);
     network.trim_backlog(0);
@@ -52,7 +52,7 @@ async fn a_list_that_was_read_is_not_read_again_at_the_next_start() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outdated_cursor_is_noticed_and_healed_for_accounts_known_and_new() {
-    let network = network(63, NetworkOptions::default()).await;
+    let network = network_without(STANDING, 63, NetworkOptions::default()).await;
     let since_us = Clock::Wall.now_us();
     let folder = tempfile::tempdir().unwrap();
     let store = format!("sqlite://{}", folder.path().join("store.db").display());
@@ -116,7 +116,7 @@ async fn old_host(relay: String) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_cannot_list_by_collection_is_asked_for_all_accounts() {
-    let network = network(65, NetworkOptions::default()).await;
+    let network = network_without(STANDING, 65, NetworkOptions::default()).await;
     let since_us = Clock::Wall.now_us();
     network.emit(100);
     network.trim_backlog(0);

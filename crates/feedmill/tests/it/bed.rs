@@ -8,20 +8,42 @@ use feedmill::config::Config;
 use feedmill::oracle::{self, Oracle};
 use feedmill::river::{River, Role, Start};
 use sim::network::{Network, NetworkOptions};
+use sim::traffic::{Act, Traffic};
 use sim::world::{World, WorldOptions};
 
 /// How long a small world may take to be read.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) async fn network(seed: u64, options: NetworkOptions) -> Network {
+    network_without(&[], seed, options).await
+}
+
+/// A network in whose world some acts never happen.
+pub(crate) async fn network_without(acts: &[Act], seed: u64, options: NetworkOptions) -> Network {
     feedmill::identity::provide_tls();
+    let lively = Traffic::lively();
     let world = World::new(WorldOptions {
         seed,
         accounts: 12,
+        traffic: acts.iter().fold(lively, |mix, act| mix.with(*act, 0.0)),
         ..WorldOptions::default()
     });
     Network::start(world, options).await.expect("a network")
 }
+
+/// What a Jetstream does not tell of: the repository changes, and only the firehose says that it did.
+pub(crate) const UNTOLD: &[Act] = &[Act::Rewrite, Act::TooBig];
+
+/// What cannot be learnt from repositories after a gap: whose records are hidden.
+pub(crate) const STANDING: &[Act] = &[
+    Act::Rewrite,
+    Act::TooBig,
+    Act::Hide,
+    Act::Restore,
+    Act::Falter,
+    Act::Leave,
+    Act::Murmur,
+];
 
 /// The configuration that reads the network's relay, with each (old, new) replaced.
 pub(crate) fn config(network: &Network, store: &str, changes: &[(&str, &str)]) -> Config {

@@ -4,7 +4,9 @@ use feedmill::clock::Clock;
 use sim::faults::{Fault, Faults};
 use sim::network::{Network, NetworkOptions};
 
-use crate::bed::{config, equal, firehose, network, start, status, until};
+use crate::bed::{
+    STANDING, UNTOLD, config, equal, firehose, network_without, start, status, until,
+};
 
 const VERSION_2: &str = "/xrpc/network.bsky.jetstream.subscribeEvents";
 
@@ -14,7 +16,7 @@ fn source(network: &Network, path: &str, more: &str) -> String {
 }
 
 async fn check(seed: u64, path: &str, more: impl Fn(&Network) -> String) {
-    let network = network(seed, NetworkOptions::default()).await;
+    let network = network_without(UNTOLD, seed, NetworkOptions::default()).await;
     let since_us = Clock::Wall.now_us();
     let source = source(&network, path, &more(&network));
     let config = config(
@@ -66,7 +68,7 @@ async fn packed_messages_of_version_2_are_read_with_the_dictionary_it_names() {
 
 /// Cursors are inclusive: the last event comes again, and changes nothing.
 async fn resume(seed: u64, path: &str) {
-    let network = network(seed, NetworkOptions::default()).await;
+    let network = network_without(UNTOLD, seed, NetworkOptions::default()).await;
     let since_us = Clock::Wall.now_us();
     let folder = tempfile::tempdir().unwrap();
     let store = format!("sqlite://{}", folder.path().join("store.db").display());
@@ -114,7 +116,7 @@ async fn garbage_doubles_and_torn_connections_of_a_jetstream_lose_nothing() {
             .with(Fault::Tear, 0.01),
         ..NetworkOptions::default()
     };
-    let network = network(48, options).await;
+    let network = network_without(UNTOLD, 48, options).await;
     let since_us = Clock::Wall.now_us();
     let source = source(&network, "/subscribe", "");
     let config = config(
@@ -136,7 +138,7 @@ async fn garbage_doubles_and_torn_connections_of_a_jetstream_lose_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_status_says_that_loss_cannot_be_noticed_at_a_jetstream() {
-    let network = network(49, NetworkOptions::default()).await;
+    let network = network_without(UNTOLD, 49, NetworkOptions::default()).await;
     let source = source(&network, "/subscribe", "");
     let config = config(
         &network,
@@ -154,7 +156,7 @@ async fn the_status_says_that_loss_cannot_be_noticed_at_a_jetstream() {
 /// Version 2 refuses such a cursor before the stream begins.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cursor_too_old_for_version_2_is_given_up_and_all_accounts_are_fetched() {
-    let network = network(50, NetworkOptions::default()).await;
+    let network = network_without(STANDING, 50, NetworkOptions::default()).await;
     let since_us = Clock::Wall.now_us();
     let folder = tempfile::tempdir().unwrap();
     let store = format!("sqlite://{}", folder.path().join("store.db").display());

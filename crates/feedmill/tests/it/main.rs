@@ -11,3 +11,4 @@ mod peers;
 mod pool;
 mod store;
 mod tidy;
+mod verify;
