@@ -3,14 +3,19 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout)]
 
 mod app;
+mod backfill;
 mod bad_input;
+mod bed;
 mod direct;
 mod examples;
 mod filters;
+mod jetstream;
 mod oracle;
 mod page;
 mod peers;
 mod photos;
+mod pool;
 mod skeleton;
 mod store;
 mod tidy;
+mod verify;
