@@ -1,12 +1,13 @@
-//! Identity: where an account lives.
+//! Identity: where an account lives, and with which key it signs.
 //!
 //! In:    a DID.
-//! Out:   the address of its host, from its DID document.
+//! Out:   the address of its host and its signing key, from its DID document.
 //! Never: a request without a time limit; a cache without a size.
 
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
+use record::key::PublicKey;
 use serde::Deserialize;
 
 /// Documents kept, and for how long.
@@ -14,13 +15,13 @@ const CACHED_MAX: usize = 10_000;
 const FRESH: Duration = Duration::from_secs(3600);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why an account's host is not known.
+/// Why an account's host or key is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// Try again later.
     #[error("cannot fetch the DID document")]
     Unreachable(#[from] reqwest::Error),
-    /// The DID is of a kind that cannot be resolved, or its document names no host.
+    /// The DID is of a kind that cannot be resolved, or its document does not name what is asked.
     #[error("{0}")]
     Unresolvable(&'static str),
 }
@@ -36,13 +37,53 @@ pub struct Resolver {
     client: reqwest::Client,
     plc_url: String,
     did_web_url: Option<String>,
-    hosts: Cache<String, (std::time::Instant, String)>,
+    known: Cache<String, (std::time::Instant, Named)>,
+}
+
+/// What a DID document names.
+#[derive(Debug, Clone)]
+struct Named {
+    host: Option<String>,
+    key: Option<PublicKey>,
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Document {
     #[serde(default)]
     service: Vec<Service>,
+    #[serde(default)]
+    verification_method: Vec<Method>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Method {
+    id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    public_key_multibase: Option<String>,
+}
+
+impl Document {
+    /// The host and the key; both forms of identifier are met, `#atproto` and `did:…#atproto`.
+    fn named(&self) -> Named {
+        let host = self
+            .service
+            .iter()
+            .find(|service| service.id.ends_with("#atproto_pds"))
+            .and_then(|service| service.service_endpoint.as_str())
+            .map(|url| url.trim_end_matches('/').to_owned());
+        let key = self
+            .verification_method
+            .iter()
+            .find(|method| method.id.ends_with("#atproto"))
+            .and_then(|method| {
+                let multibase = method.public_key_multibase.as_deref()?;
+                PublicKey::from_verification_method(&method.kind, multibase).ok()
+            });
+        Named { host, key }
+    }
 }
 
 #[derive(Deserialize)]
@@ -64,7 +105,7 @@ impl Resolver {
                 .build()?,
             plc_url: plc_url.trim_end_matches('/').to_owned(),
             did_web_url: did_web_url.map(|url| url.trim_end_matches('/').to_owned()),
-            hosts: Cache::new(CACHED_MAX),
+            known: Cache::new(CACHED_MAX),
         })
     }
 
@@ -75,10 +116,32 @@ impl Resolver {
 
     /// The address of an account's host.
     pub async fn host(&self, did: &str) -> Result<String, IdentityError> {
-        if let Some((at, host)) = self.hosts.get(did)
+        let named = self.named(did).await?;
+        named.host.ok_or(IdentityError::Unresolvable(
+            "the DID document names no host",
+        ))
+    }
+
+    /// The key with which an account signs its commits.
+    pub async fn key(&self, did: &str) -> Result<PublicKey, IdentityError> {
+        let named = self.named(did).await?;
+        named.key.ok_or(IdentityError::Unresolvable(
+            "the DID document names no key for commits",
+        ))
+    }
+
+    /// The key, if it is known without asking anybody, and for how long it has been.
+    pub fn known_key(&self, did: &str) -> Option<(PublicKey, Duration)> {
+        let (at, named) = self.known.get(did)?;
+        let age = at.elapsed();
+        named.key.filter(|_| age < FRESH).map(|key| (key, age))
+    }
+
+    async fn named(&self, did: &str) -> Result<Named, IdentityError> {
+        if let Some((at, named)) = self.known.get(did)
             && at.elapsed() < FRESH
         {
-            return Ok(host);
+            return Ok(named);
         }
         let request = if did.starts_with("did:plc:") {
             self.client.get(format!("{}/{did}", self.plc_url))
@@ -98,24 +161,15 @@ impl Resolver {
             ));
         };
         let document: Document = request.send().await?.error_for_status()?.json().await?;
-        let host = document
-            .service
-            .iter()
-            .find(|service| service.id.ends_with("#atproto_pds"))
-            .and_then(|service| service.service_endpoint.as_str())
-            .ok_or(IdentityError::Unresolvable(
-                "the DID document names no host",
-            ))?
-            .trim_end_matches('/')
-            .to_owned();
-        self.hosts
-            .insert(did.to_owned(), (std::time::Instant::now(), host.clone()));
-        Ok(host)
+        let named = document.named();
+        self.known
+            .insert(did.to_owned(), (std::time::Instant::now(), named.clone()));
+        Ok(named)
     }
 
-    /// Forgets an account's host, so that the next question goes to the directory.
+    /// Forgets what is known of an account, so that the next question goes to the directory.
     pub fn forget(&self, did: &str) {
-        self.hosts.remove(did);
+        self.known.remove(did);
     }
 }
 
@@ -129,4 +183,39 @@ fn web_address(name: &str) -> Option<(String, String)> {
     let scheme = if bare == "localhost" { "http" } else { "https" };
     let address = format!("{scheme}://{host}/.well-known/did.json");
     Some((host, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key_in(method: &str) -> Option<PublicKey> {
+        let text = format!("{{\"verificationMethod\":[{method}]}}");
+        let document: Document = serde_json::from_str(&text).unwrap();
+        document.named().key
+    }
+
+    /// What the public directory serves, and what the reference directory of version 0.0.1 serves.
+    #[test]
+    fn keys_are_read_in_the_current_and_in_the_legacy_form() {
+        let key = record::key::SigningKey::k256([7; 32]).unwrap().public();
+        let current = format!(
+            "{{\"id\":\"did:plc:a#atproto\",\"type\":\"Multikey\",\"publicKeyMultibase\":\"{}\"}}",
+            key.to_multikey()
+        );
+        assert_eq!(key_in(&current).unwrap().to_multikey(), key.to_multikey());
+        let legacy = r##"{"id":"#atproto","type":"EcdsaSecp256k1VerificationKey2019","publicKeyMultibase":"z25z9DTpsiYYJKGsWmSPJK2NFN8PcJtZig12K59UgW7q5t"}"##;
+        let key = "did:key:zQ3shqwJEJyMBsBXCWyCBpUBMqxcon9oHB7mCvx4sSpMdLJwc";
+        assert_eq!(key_in(legacy).unwrap().to_did_key(), key);
+    }
+
+    #[test]
+    fn a_key_for_another_purpose_is_not_the_key() {
+        let key = record::key::SigningKey::k256([7; 32]).unwrap().public();
+        let other = format!(
+            "{{\"id\":\"did:plc:a#atproto_label\",\"type\":\"Multikey\",\"publicKeyMultibase\":\"{}\"}}",
+            key.to_multikey()
+        );
+        assert!(key_in(&other).is_none());
+    }
 }

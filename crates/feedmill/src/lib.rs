@@ -8,6 +8,9 @@ pub mod clock;
 /// Named crash points.
 pub mod crash;
 
+/// The log as a service: blocks in SQLite, over HTTP and WebSocket.
+pub mod replicate;
+
 /// CEL over one record.
 pub mod expression;
 
@@ -16,6 +19,9 @@ pub mod config;
 
 /// What is done about a record that could not go on.
 pub mod settle;
+
+/// Ids that an app without AT Protocol gives.
+pub mod local;
 
 /// Where checked records come to rest.
 pub mod store;

@@ -10,6 +10,7 @@
 //! intake drains what it was given, then the server finishes open requests.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle as ThreadHandle;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::check::{CheckError, Checker};
 use crate::clock::Clock;
@@ -27,14 +28,23 @@ use crate::decode::Decoder;
 use crate::fanout::Fanout;
 use crate::identity::{IdentityError, Resolver};
 use crate::intake::{self, Gathering, Intake};
+use crate::replicate;
+use crate::replicate::log::Log;
+use crate::replicate::sqlite::SqliteLog;
 use crate::resync::Resync;
 use crate::serve::admin::{Admin, TOKEN};
+use crate::serve::direct::door::Secrets;
+use crate::serve::direct::{Direct, DirectError};
+use crate::serve::generator::Generator;
 use crate::serve::{self, Server};
 use crate::source::firehose::Firehose;
 use crate::status::Status;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Plan, SharedStore, StoreError};
 use crate::tend::{self, Tend};
+
+/// How often old blocks of the log are looked for.
+const RETAIN_EVERY: Duration = Duration::from_secs(60);
 
 /// Which parts of the river run in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +64,8 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error("checks")]
     Check(#[from] CheckError),
+    #[error("direct API")]
+    Direct(#[from] DirectError),
     #[error("identity")]
     Identity(#[from] IdentityError),
     #[error("cannot listen on {address}; is another process there? set serve.bind")]
@@ -62,6 +74,8 @@ pub enum StartError {
         #[source]
         source: std::io::Error,
     },
+    #[error("log")]
+    Log(#[source] blocklog::store::StoreError),
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
 }
@@ -97,9 +111,10 @@ impl River {
     /// Starts all stages of a role.
     pub async fn start(config: &Config, start: Start<'_>) -> Result<Self, StartError> {
         crate::metrics::recorder();
+        crate::identity::provide_tls();
         let store = SqliteStore::open(&config.store, Plan::new(config))?;
         let plan = Arc::clone(store.plan());
-        let checker = Checker::new(config, Arc::clone(&plan), start.lexicons)?;
+        let checker = Checker::new(&config.network(), Arc::clone(&plan), start.lexicons)?;
         let embedded = Arc::new(store);
         let store: SharedStore = Arc::clone(&embedded) as SharedStore;
         let mut river = Self {
@@ -225,6 +240,13 @@ impl River {
             .await
             .map_err(listen)?;
         self.address = Some(listener.local_addr().map_err(listen)?);
+        let direct = Direct::new(
+            config,
+            &self.plan,
+            &self.store,
+            start.lexicons,
+            Secrets::from_environment(),
+        )?;
         let mut server = Server::new(
             config,
             Arc::clone(&self.plan),
@@ -237,7 +259,12 @@ impl River {
             token: std::env::var(TOKEN).ok(),
             checker: Arc::clone(&self.checker),
         });
-        let router = serve::router(Arc::new(server), config.serve.body_bytes_max);
+        server.direct = direct;
+        server.generator = Generator::new(config)?;
+        let mut router = serve::router(Arc::new(server), config.serve.body_bytes_max);
+        if let Some(file) = &config.log.file {
+            router = router.merge(self.log(file, config, start)?);
+        }
         self.server = Some(tokio::spawn(serve::run(
             listener,
             router,
@@ -245,6 +272,38 @@ impl River {
         )));
         info!(address = ?self.address, "serving");
         Ok(())
+    }
+
+    /// Opens the log and keeps its retention; its paths join the server's.
+    fn log(
+        &mut self,
+        file: &Path,
+        config: &Config,
+        start: &Start<'_>,
+    ) -> Result<axum::Router, StartError> {
+        let store = Arc::new(SqliteLog::open(file).map_err(StartError::Log)?);
+        let log = Log::new(store, config.log.clone(), start.clock.clone());
+        let (keeper, mut stop) = (log.clone(), self.stop_sources.subscribe());
+        self.sources.push(tokio::spawn(async move {
+            while !*stop.borrow() {
+                tokio::select! {
+                    () = tokio::time::sleep(RETAIN_EVERY) => {}
+                    _ = stop.changed() => break,
+                }
+                let log = keeper.clone();
+                match tokio::task::spawn_blocking(move || log.retain()).await {
+                    Ok(Ok(0)) => {}
+                    Ok(Ok(blocks)) => {
+                        info!(blocks, "the log let go of blocks past their retention")
+                    }
+                    Ok(Err(error)) => {
+                        warn!(%error, "the log could not let go of old blocks; it will try again")
+                    }
+                    Err(_) => return,
+                }
+            }
+        }));
+        Ok(replicate::router(log))
     }
 
     /// Stops in order and waits: sources, intake with what it was given, server.

@@ -1,5 +1,6 @@
 //! The command line: one verb, one file.
 
+mod bench;
 mod config;
 mod dead;
 mod demo;
@@ -46,6 +47,8 @@ enum Verb {
     /// Simulated networks
     #[command(subcommand)]
     Sim(simulate::Sim),
+    /// Measure, each figure with its baseline beside it
+    Bench(bench::Bench),
 }
 
 /// Runs the program.
@@ -60,6 +63,7 @@ pub fn main() -> ExitCode {
         Verb::CheckConfig { file } => config::check(&file),
         Verb::Dead(dead) => dead.run(),
         Verb::Sim(sim) => sim.run(),
+        Verb::Bench(bench) => bench.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

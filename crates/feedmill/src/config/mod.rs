@@ -13,8 +13,12 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::replicate::settings::LogSettings;
+
 /// A collection of records.
 pub mod collection;
+/// Records written over HTTP.
+pub mod direct;
 /// A feed: follows, targets, keys.
 pub mod feed;
 /// Where in the file a key stands.
@@ -27,6 +31,7 @@ pub mod settle;
 pub mod stage;
 
 pub use collection::Collection;
+pub use direct::Direct;
 pub use feed::Feed;
 pub use settle::Settle;
 pub use stage::{Intake, Serve, Source, Store, Timelines, Verify};
@@ -52,6 +57,9 @@ pub struct Config {
     /// Folders of lexicon JSON, read at start.
     #[serde(default)]
     pub lexicons: Vec<std::path::PathBuf>,
+    /// Collections, by short name, whose record `self` is its author's profile.
+    #[serde(default)]
+    pub profiles: Vec<String>,
     /// Where records come to rest.
     #[serde(default)]
     pub store: Store,
@@ -67,6 +75,12 @@ pub struct Config {
     /// The HTTP server.
     #[serde(default)]
     pub serve: Serve,
+    /// Records written over HTTP.
+    #[serde(default)]
+    pub direct: Direct,
+    /// The replicated log.
+    #[serde(default)]
+    pub log: LogSettings,
 }
 
 /// Why a configuration was refused. The message says what to change.
@@ -99,10 +113,10 @@ impl Config {
             source,
         })?;
         let mut config = Self::parse(&text)?;
-        // A lexicon folder is meant relative to the file that names it.
+        // A lexicon folder or log is meant relative to the file that names it.
         let base = path.parent().unwrap_or(Path::new("."));
-        for dir in &mut config.lexicons {
-            *dir = base.join(&*dir);
+        for path in config.lexicons.iter_mut().chain(&mut config.log.file) {
+            *path = base.join(&*path);
         }
         Ok(config)
     }
@@ -118,6 +132,14 @@ impl Config {
                 key,
                 problem,
             }),
+        }
+    }
+
+    /// Checks again what was changed after it was read.
+    pub fn recheck(&self) -> Result<(), ConfigError> {
+        match self.fault() {
+            None => Ok(()),
+            Some((key, problem)) => Err(ConfigError::Malformed(format!("{key}: {problem}"))),
         }
     }
 
@@ -154,6 +176,14 @@ impl Config {
             .or_else(|| self.settle.fault())
             .or_else(|| self.timelines.fault())
             .or_else(|| self.serve.fault())
+            .or_else(|| self.direct.fault(self))
+            .or_else(|| collection::relations_fault(&self.collections))
+            .or_else(|| {
+                let unknown = |short: &&String| !self.collections.contains_key(*short);
+                let short = self.profiles.iter().find(unknown)?;
+                let problem = format!("{short:?} is not a collection's short name");
+                Some(("profiles".into(), problem))
+            })
     }
 
     /// The NSID behind a short name, or the name itself where it is an NSID we keep.
@@ -166,6 +196,17 @@ impl Config {
                 .any(|collection| collection.collection == name)
                 .then_some(name),
         }
+    }
+
+    /// Who we are to the network, if we are anybody.
+    pub fn service_did(&self) -> Option<String> {
+        let of_url = |url: &String| {
+            let (_, rest) = url.split_once("://")?;
+            let host = rest.split('/').next()?;
+            Some(format!("did:web:{}", host.replace(':', "%3A")))
+        };
+        let set = self.serve.service_did.clone();
+        set.or_else(|| self.serve.public_url.as_ref().and_then(of_url))
     }
 
     /// The short name of a collection we keep.
@@ -253,6 +294,11 @@ mod tests {
             format!("{:?}", spelled.settle)
         );
         assert_eq!(format!("{:?}", plain.serve), format!("{:?}", spelled.serve));
+        assert_eq!(
+            format!("{:?}", plain.direct),
+            format!("{:?}", spelled.direct)
+        );
+        assert_eq!(format!("{:?}", plain.log), format!("{:?}", spelled.log));
         assert_eq!(format!("{:?}", plain.feeds), format!("{:?}", spelled.feeds));
         assert_eq!(
             format!("{:?}", plain.collections),

@@ -16,6 +16,8 @@ pub mod change;
 pub mod letter;
 /// What must be there before a record is applied.
 pub mod need;
+/// Which records of a page are shown.
+pub mod filter;
 /// Pages: positions, rows, cursors.
 pub mod page;
 /// What to derive from records: lanes and follow sources.
@@ -24,6 +26,8 @@ pub mod plan;
 pub mod reference;
 /// Business rules, compiled.
 pub mod rule;
+/// Which records hold the words that somebody typed.
+pub mod search;
 /// The embedded implementation.
 pub mod sqlite;
 
@@ -31,7 +35,7 @@ pub use account::{AccountStatus, Accounting};
 pub use batch::{Batch, Commit, Item, Op, Put, Verdict};
 pub use change::{Change, Drawn, Follows, Loaded};
 pub use letter::{Fate, LetterQuery};
-pub use page::{FeedQuery, ListQuery, Page, Position, Row};
+pub use page::{Children, FeedQuery, ListQuery, Page, Position, Row};
 pub use plan::{LaneId, Plan, SourceId};
 pub use reference::{Reference, Referrer, ReferrerQuery};
 
@@ -90,6 +94,15 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// A page of a collection, newest first.
     fn list(&self, query: &ListQuery) -> Result<Page, StoreError>;
 
+    /// For each parent, how many live, visible records of `lane` are published under it, and the
+    /// newest `limit` of them; in one snapshot.
+    fn children(
+        &self,
+        lane: LaneId,
+        parents: &[String],
+        limit: usize,
+    ) -> Result<Vec<Children>, StoreError>;
+
     /// A page of a reader's feed, newest first, from durable rows alone.
     fn feed(&self, query: &FeedQuery) -> Result<Page, StoreError>;
 
@@ -126,6 +139,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// The DID of an account known by this handle.
     fn did_of(&self, handle: &str) -> Result<Option<String>, StoreError>;
+
+    /// The newest handle of an account.
+    fn handle_of(&self, did: &str) -> Result<Option<String>, StoreError>;
 
     /// Accounts that wait for a resync, at most `limit`. A hidden one waits until it is back:
     /// its host does not give its repository out.

@@ -2,13 +2,20 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout)]
 
+mod app;
+mod bad_input;
 mod dead;
 mod desk;
+mod direct;
+mod examples;
+mod filters;
 mod oracle;
 mod page;
 mod peers;
+mod photos;
 mod references;
 mod rules;
 mod settle;
+mod skeleton;
 mod store;
 mod tidy;

@@ -111,55 +111,31 @@ impl Apply<'_> {
             self.tally.held -= units;
             self.tally.received -= units;
         }
-        let known = self.known_did(&commit.did)?;
         let genesis = commit.chain.is_some_and(|chain| chain.since.is_none());
-        if known.is_none() && commit.ops.is_empty() && !genesis {
-            self.count_filtered(commit);
-            return Ok(()); // a repository that holds nothing of interest
-        }
-        let (key, known) = match known {
+        let (key, known) = match self.known_did(&commit.did)? {
             Some(found) => found,
-            None => {
-                let key = self.names.key(self.tx, &commit.did)?;
-                self.tx
-                    .prepare_cached("INSERT INTO account (key) VALUES (?1)")?
-                    .execute([key])?;
-                (key, Known::default())
+            None if commit.ops.is_empty() && !genesis => {
+                self.count_filtered(commit);
+                return Ok(()); // a repository that holds nothing of interest
             }
+            None => (self.meet(&commit.did)?, Known::default()),
         };
         if let Some(chain) = commit.chain {
             let fresh = known.rev == 0;
-            if commit.rev > known.rev
-                && !fresh
-                && (known.repair == HOLDING || !follows(&known, chain))
-            {
+            let breaks = known.repair == HOLDING || !follows(&known, chain);
+            if commit.rev > known.rev && !fresh && breaks {
                 return self.hold(key, &known, commit);
             }
-            // History before the first commit we saw exists elsewhere: fetch it, but hold nothing.
-            let repair = if fresh && chain.since.is_some() {
-                DUE
-            } else {
-                known.repair
-            };
-            if repair != known.repair {
-                self.broken.push(commit.did.clone());
+            if fresh && chain.since.is_some() && known.repair == IN_STEP {
+                // History before the first commit we saw exists elsewhere: fetch it, but hold nothing.
+                self.mark(key, &commit.did, DUE)?;
             }
-            if commit.rev > known.rev {
-                self.tx
-                    .prepare_cached(
-                        "UPDATE account SET rev = ?2, data = ?3, repair = ?4 WHERE key = ?1",
-                    )?
-                    .execute(params![
-                        key,
-                        commit.rev.cast_signed(),
-                        bytes(chain.data),
-                        repair
-                    ])?;
-            }
-        } else if commit.rev > known.rev {
+        }
+        if commit.rev > known.rev {
+            let data = commit.chain.and_then(|chain| chain.data);
             self.tx
-                .prepare_cached("UPDATE account SET rev = ?2, data = NULL WHERE key = ?1")?
-                .execute(params![key, commit.rev.cast_signed()])?;
+                .prepare_cached("UPDATE account SET rev = ?2, data = ?3 WHERE key = ?1")?
+                .execute(params![key, commit.rev.cast_signed(), bytes(data)])?;
         }
         self.count_filtered(commit);
         let author = Author {
@@ -176,6 +152,15 @@ impl Apply<'_> {
             self.op(author, stamp, op)?;
         }
         Ok(())
+    }
+
+    /// Makes the row of an account that is new to us.
+    fn meet(&mut self, did: &str) -> Result<i64, Error> {
+        let key = self.names.key(self.tx, did)?;
+        self.tx
+            .prepare_cached("INSERT INTO account (key) VALUES (?1)")?
+            .execute([key])?;
+        Ok(key)
     }
 
     fn count_filtered(&mut self, commit: &Commit) {
@@ -220,10 +205,7 @@ impl Apply<'_> {
             Some((key, known)) if known.repair != HOLDING => self.mark(key, did, HOLDING),
             Some(_) => Ok(()),
             None => {
-                let key = self.names.key(self.tx, did)?;
-                self.tx
-                    .prepare_cached("INSERT INTO account (key) VALUES (?1)")?
-                    .execute([key])?;
+                let key = self.meet(did)?;
                 self.mark(key, did, DUE)
             }
         }
