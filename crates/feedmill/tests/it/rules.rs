@@ -95,6 +95,7 @@ fn in_feed(desk: &Desk, reader: &str) -> Vec<String> {
         lanes: vec![(feed.targets[0].lane, None)],
         follows: feed.follows,
         hides: Vec::new(),
+        filters: Vec::new(),
         include_self: false,
         before: None,
         limit: 50,
@@ -129,6 +130,8 @@ fn a_condition_decides_what_is_in_the_feed_and_not_what_is_listed() {
         did: None,
         before: None,
         limit: 10,
+        filters: Vec::new(),
+        scan_max: 1000,
     };
     assert_eq!(desk.store.list(&list).unwrap().rows.len(), 2);
     // An edit that changes the condition moves the record in and out.
@@ -171,6 +174,9 @@ fn layers() -> Option<Desk> {
     let mut config = Config::parse(text).unwrap();
     assert_eq!(config.collections.len(), 26);
     config.lexicons = vec![lexicons];
+    for collection in config.collections.values_mut() {
+        collection.validate = true;
+    }
     config.store.url = "sqlite::memory:".into();
     Some(Desk::of(config))
 }

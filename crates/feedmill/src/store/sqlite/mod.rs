@@ -5,8 +5,8 @@
 
 mod accounts;
 mod apply;
-mod dead;
 mod children;
+mod dead;
 mod derive;
 mod feed;
 mod load;
