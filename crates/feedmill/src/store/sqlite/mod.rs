@@ -6,8 +6,8 @@
 mod accounts;
 mod adopt;
 mod apply;
-mod dead;
 mod children;
+mod dead;
 mod derive;
 mod feed;
 mod load;
