@@ -11,11 +11,17 @@ pub mod crash;
 /// The log as a service: blocks in SQLite, over HTTP and WebSocket.
 pub mod replicate;
 
+/// CEL over one record.
+pub mod expression;
+
 /// Configuration.
 pub mod config;
 
 /// Ids that an app without AT Protocol gives.
 pub mod local;
+
+/// What is done about a record that could not go on.
+pub mod settle;
 
 /// Where checked records come to rest.
 pub mod store;
@@ -25,6 +31,9 @@ pub mod check;
 
 /// From a frame's bytes to checked work.
 pub mod decode;
+
+/// Dead letters, shown and tried again.
+pub mod dead;
 
 /// Every metric by name.
 pub mod metrics;
@@ -37,6 +46,9 @@ pub mod source;
 
 /// Frames in, transactions out.
 pub mod intake;
+
+/// Parked records and alerts, in their time.
+pub mod tend;
 
 /// Where an account lives.
 pub mod identity;

@@ -32,6 +32,7 @@ use crate::replicate;
 use crate::replicate::log::Log;
 use crate::replicate::sqlite::SqliteLog;
 use crate::resync::Resync;
+use crate::serve::admin::{Admin, TOKEN};
 use crate::serve::direct::door::Secrets;
 use crate::serve::direct::{Direct, DirectError};
 use crate::serve::generator::Generator;
@@ -40,6 +41,7 @@ use crate::source::firehose::Firehose;
 use crate::status::Status;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Plan, SharedStore, StoreError};
+use crate::tend::{self, Tend};
 
 /// How often old blocks of the log are looked for.
 const RETAIN_EVERY: Duration = Duration::from_secs(60);
@@ -93,6 +95,7 @@ pub struct River {
     pub store: SharedStore,
     pub plan: Arc<Plan>,
     pub status: Arc<Status>,
+    checker: Arc<Checker>,
     /// Where the server listens.
     pub address: Option<SocketAddr>,
     stop_sources: watch::Sender<bool>,
@@ -108,14 +111,17 @@ impl River {
     /// Starts all stages of a role.
     pub async fn start(config: &Config, start: Start<'_>) -> Result<Self, StartError> {
         crate::metrics::recorder();
+        crate::identity::provide_tls();
         let store = SqliteStore::open(&config.store, Plan::new(config))?;
         let plan = Arc::clone(store.plan());
+        let checker = Checker::new(config, Arc::clone(&plan), start.lexicons)?;
         let embedded = Arc::new(store);
         let store: SharedStore = Arc::clone(&embedded) as SharedStore;
         let mut river = Self {
             store,
             plan,
             status: Arc::new(Status::default()),
+            checker: Arc::new(checker),
             address: None,
             stop_sources: watch::Sender::new(false),
             stop_server: watch::Sender::new(false),
@@ -136,12 +142,22 @@ impl River {
     }
 
     fn ingest(&mut self, config: &Config, start: &Start<'_>) -> Result<(), StartError> {
-        let checker = Arc::new(Checker::new(
-            &config.network(),
-            Arc::clone(&self.plan),
-            start.lexicons,
-        )?);
+        // What is written directly is not of interest on the network.
+        let checker = match config.has_direct() {
+            true => Arc::new(Checker::new(
+                &config.network(),
+                Arc::clone(&self.plan),
+                start.lexicons,
+            )?),
+            false => Arc::clone(&self.checker),
+        };
         let decoder = Decoder::new(checker, &config.intake);
+        let tend = Tend::new(Arc::clone(&self.store), config.settle.clone());
+        self.sources.push(tokio::spawn(tend::run(
+            tend,
+            start.clock.clone(),
+            self.stop_sources.subscribe(),
+        )));
         let resolver = Arc::new(Resolver::new(
             &config.intake.plc_url,
             config.intake.did_web_url.as_deref(),
@@ -250,6 +266,10 @@ impl River {
         );
         server.direct = direct;
         server.generator = Generator::new(config)?;
+        server.admin = Some(Admin {
+            token: std::env::var(TOKEN).ok(),
+            checker: Arc::clone(&self.checker),
+        });
         let mut router = serve::router(Arc::new(server), config.serve.body_bytes_max);
         if let Some(file) = &config.log.file {
             router = router.merge(self.log(file, config, start)?);

@@ -2,6 +2,7 @@
 
 mod bench;
 mod config;
+mod dead;
 mod demo;
 mod run;
 mod simulate;
@@ -40,6 +41,9 @@ enum Verb {
         /// The file to check
         file: PathBuf,
     },
+    /// Dead letters: list, show, replay, discard
+    #[command(subcommand)]
+    Dead(dead::Dead),
     /// Simulated networks
     #[command(subcommand)]
     Sim(simulate::Sim),
@@ -57,6 +61,7 @@ pub fn main() -> ExitCode {
         Verb::Serve(run) => run.run(crate::river::Role::Serve),
         Verb::Init { file } => config::init(&file),
         Verb::CheckConfig { file } => config::check(&file),
+        Verb::Dead(dead) => dead.run(),
         Verb::Sim(sim) => sim.run(),
         Verb::Bench(bench) => bench.run(),
     };

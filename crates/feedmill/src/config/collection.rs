@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::rule::{Requires, Rule};
+
 /// One collection.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,6 +39,12 @@ pub struct Collection {
     /// Records that this one's name, by name: shown with it.
     #[serde(default)]
     pub references: BTreeMap<String, Reference>,
+    /// What must be true of its records, beyond their lexicon.
+    #[serde(default, rename = "rule")]
+    pub rules: Vec<Rule>,
+    /// What must be there before one of its records is applied.
+    #[serde(default)]
+    pub requires: Vec<Requires>,
 }
 
 /// A record that a field names.

@@ -23,12 +23,17 @@ pub mod direct;
 pub mod feed;
 /// Where in the file a key stands.
 mod place;
+/// Business rules, and what a record requires.
+pub mod rule;
+/// What happens to records that cannot go on.
+pub mod settle;
 /// Sections that are one stage's settings each.
 pub mod stage;
 
 pub use collection::Collection;
 pub use direct::Direct;
 pub use feed::Feed;
+pub use settle::Settle;
 pub use stage::{Intake, Serve, Source, Store, Timelines, Verify};
 
 /// The commented file that `feedmill init` writes.
@@ -61,6 +66,9 @@ pub struct Config {
     /// From the socket to the store.
     #[serde(default)]
     pub intake: Intake,
+    /// Parked records and dead letters.
+    #[serde(default)]
+    pub settle: Settle,
     /// Timelines in memory.
     #[serde(default)]
     pub timelines: Timelines,
@@ -148,7 +156,10 @@ impl Config {
         }
         self.collections
             .iter()
-            .find_map(|(short, collection)| collection.fault(short))
+            .find_map(|(short, collection)| {
+                let fault = collection.fault(short);
+                fault.or_else(|| rule::fault(short, collection, &self.collections))
+            })
             .or_else(|| {
                 self.feeds
                     .iter()
@@ -162,6 +173,7 @@ impl Config {
             })
             .or_else(|| self.store.fault())
             .or_else(|| self.intake.fault())
+            .or_else(|| self.settle.fault())
             .or_else(|| self.timelines.fault())
             .or_else(|| self.serve.fault())
             .or_else(|| self.direct.fault(self))
@@ -276,6 +288,10 @@ mod tests {
         assert_eq!(
             format!("{:?}", plain.timelines),
             format!("{:?}", spelled.timelines)
+        );
+        assert_eq!(
+            format!("{:?}", plain.settle),
+            format!("{:?}", spelled.settle)
         );
         assert_eq!(format!("{:?}", plain.serve), format!("{:?}", spelled.serve));
         assert_eq!(

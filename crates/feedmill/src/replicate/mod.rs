@@ -31,6 +31,9 @@ pub mod service;
 /// The log over WebSocket.
 pub mod socket;
 
+/// This log as the replica of another.
+pub mod peer;
+
 /// Durable Streams, the public protocol, over the same store.
 pub mod streams;
 

@@ -153,7 +153,10 @@ async fn a_conflict_is_409_and_a_flood_is_429() {
         .ask("append", &json!({"requestId": 2, "blocks": [other]}))
         .await;
     assert_eq!((status, &answer["error"]), (409, &json!("conflict")));
-    let (status, answer) = server.append(2).await;
+    let many: Vec<Value> = (2..=99).map(|sequence| block("01H1", sequence)).collect();
+    let flood = json!({"requestId": 3, "blocks": many});
+    while server.ask("append", &flood).await.0 != 200 {}
+    let (status, answer) = server.append(100).await;
     assert_eq!((status, &answer["error"]), (429, &json!("rateLimited")));
 }
 
@@ -260,4 +263,69 @@ async fn concurrent_appenders_lose_nothing() {
         .map(|one| one["position"].as_u64().unwrap())
         .collect();
     assert_eq!(positions, (1..=160).collect::<Vec<u64>>());
+}
+
+async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
+    for _ in 0..600 {
+        if done().await {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("never: {what}");
+}
+
+#[tokio::test]
+async fn a_log_is_the_live_replica_of_another_both_ways() {
+    use super::peer::{Peer, PeerSettings};
+    use blocklog::chain::Draft;
+    use blocklog::replica::{Mode, Target};
+    use blocklog::signature::Author;
+    use blocklog::store::FeedName;
+    let (authority, replica) = (
+        serve(LogSettings::default()).await,
+        serve(LogSettings::default()).await,
+    );
+    for sequence in 1..=3 {
+        authority.append(sequence).await;
+    }
+    let settings = PeerSettings {
+        url: format!("ws://{}", authority.address),
+        space: "space".into(),
+        lanes: vec![(Target::Space, Mode::From(0))],
+    };
+    let peer = Peer::new(replica.log.clone(), settings).unwrap();
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let running = tokio::spawn(peer.run(stopped));
+    let count = async |server: &Server| {
+        let (_, answer) = server.ask("query", &json!({"requestId": 1})).await;
+        answer["blocks"].as_array().map_or(0, Vec::len)
+    };
+    until("the history is here", async || count(&replica).await == 3).await;
+    authority.append(4).await;
+    until("what comes is here", async || count(&replica).await == 4).await;
+    let log = replica.log.clone();
+    let write = move || {
+        let draft = Draft {
+            timestamp_ms: 1,
+            data: b"from the replica".to_vec(),
+        };
+        let feed = FeedName {
+            feed: "mine",
+            namespace: None,
+        };
+        log.write("space", &feed, &Author::keyed(&[5; 32]), &[draft])
+            .unwrap()
+    };
+    tokio::task::spawn_blocking(write).await.unwrap();
+    until("what is written here is there", async || {
+        count(&authority).await == 5
+    })
+    .await;
+    until("and has its position here", async || {
+        count(&replica).await == 5
+    })
+    .await;
+    stop.send_replace(true);
+    running.await.unwrap();
 }

@@ -5,6 +5,8 @@
 //! Never: a request without a limit on size, time and number; a cause leaked
 //!        in a 500; a reader who waits for the writer.
 
+/// Dead letters for the operator.
+pub mod admin;
 /// Bodies from stored JSON.
 pub mod body;
 /// Opaque cursors.
@@ -26,6 +28,7 @@ mod lexicons;
 pub mod params;
 mod profile;
 mod records;
+mod references;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,6 +84,8 @@ pub struct Server {
     pub direct: Option<direct::Direct>,
     /// Our feeds as the network knows them, if we have a DID.
     pub generator: Option<generator::Generator>,
+    /// The operator's part, if it is given any.
+    pub admin: Option<admin::Admin>,
     methods: Vec<(String, Call)>,
     questions: filters::Questions,
     page_scan_max: usize,
@@ -99,6 +104,8 @@ enum Call {
     Describe,
     /// The answer, made at start.
     Lexicons(String),
+    ListReferences,
+    GetReferences,
 }
 
 /// A successful answer.
@@ -129,6 +136,8 @@ impl Server {
             (format!("{ns}.getProfile"), Call::Profile),
             (format!("{ns}.getCursor"), Call::Cursor),
             (generator::DESCRIBE.to_owned(), Call::Describe),
+            (format!("{ns}.listReferences"), Call::ListReferences),
+            (format!("{ns}.getReferences"), Call::GetReferences),
         ];
         let bundle = lexicons::bundle(&config.lexicons);
         methods.extend(bundle.map(|bundle| (format!("{ns}.lexicons"), Call::Lexicons(bundle))));
@@ -151,6 +160,7 @@ impl Server {
             clock,
             direct: None,
             generator: None,
+            admin: None,
             methods,
             questions: filters::Questions::new(config),
             page_scan_max: config.timelines.page_scan_max,
@@ -188,6 +198,9 @@ impl Server {
 
     /// What a request is counted under: one of our own names, so that strangers make no new ones.
     fn label(&self, path: &str) -> String {
+        if path.starts_with("/admin/") {
+            return "/admin".to_owned(); // numbers are not labels
+        }
         let method = path.strip_prefix("/xrpc/").unwrap_or(path);
         let ours = PATHS.contains(&path)
             || method == generator::SKELETON
@@ -222,6 +235,8 @@ impl Server {
                     None => Err(XrpcError::no_method(nsid)),
                 }
             }
+            Some(Call::ListReferences) => references::list(self, params),
+            Some(Call::GetReferences) => references::get(self, params),
             Some(Call::List(collection)) => records::list(self, collection, params),
             Some(Call::Get(collection)) => records::get(self, collection, params),
             None => Err(XrpcError::no_method(nsid)),
@@ -246,6 +261,7 @@ pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
         .route("/xrpc/{nsid}", any(xrpc))
         .route("/.well-known/did.json", get(did_document))
         .merge(direct)
+        .merge(admin::routes())
         .layer(CompressionLayer::new())
         .layer(middleware::from_fn_with_state(Arc::clone(&server), limits))
         .layer(CorsLayer::permissive().max_age(Duration::from_secs(86400)))

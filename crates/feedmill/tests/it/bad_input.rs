@@ -191,110 +191,53 @@ async fn a_record_that_breaks_its_lexicon_is_explained() {
     scene.end().await;
 }
 
-/// Requests that are wrong say what is accepted.
+/// Path after /xrpc/ (FEED stands for a good getFeed), status, error name, a word of the message.
+const BAD_REQUESTS: &str = "
+    com.example.getFeed                                              | 400 | InvalidRequest       | feed
+    com.example.getFeed?feed=nope&actor=did:web:nobody.test          | 400 | UnknownFeed          | timeline
+    com.example.getFeed?feed=timeline&actor=no%20one                 | 400 | InvalidRequest       | actor
+    com.example.getFeed?feed=timeline&actor=nobody.test              | 400 | InvalidRequest       | nobody.test
+    FEED&collection=note                                             | 400 | InvalidRequest       | post
+    FEED&color=red                                                   | 400 | InvalidRequest       | color
+    FEED&limit=0                                                     | 400 | InvalidRequest       | 1 to 200
+    FEED&limit=-1                                                    | 400 | InvalidRequest       | 1 to 200
+    FEED&limit=10000                                                 | 400 | InvalidRequest       | 1 to 200
+    FEED&limit=abc                                                   | 400 | InvalidRequest       | 1 to 200
+    FEED&limit=1&limit=2                                             | 400 | InvalidRequest       | twice
+    FEED&cursor=garbage                                              | 400 | BadCursor            | cursor
+    com.example.nothing                                              | 501 | MethodNotImplemented | com.example.nothing
+    ..%2f                                                            | 400 | InvalidRequest       | xrpc path
+    com.example.post.getRecord?uri=at://x                            | 400 | InvalidRequest       | at://
+    com.example.post.getRecord?uri=at://did:web:a.test/app.bsky.feed.post/x | 404 | RecordNotFound | no record
+";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_requests_are_xrpc_errors_that_say_what_is_accepted() {
     let scene = Scene::begin().await;
-    let base = format!("http://{}", scene.river.address.unwrap());
-    let did = "did:web:nobody.test";
-    let feed = format!("/xrpc/com.example.getFeed?feed=timeline&actor={did}");
-    for (path, status, name, word) in [
-        (
-            "/xrpc/com.example.getFeed".to_owned(),
-            400,
-            "InvalidRequest",
-            "feed",
-        ),
-        (
-            format!("/xrpc/com.example.getFeed?feed=nope&actor={did}"),
-            400,
-            "UnknownFeed",
-            "timeline",
-        ),
-        (
-            "/xrpc/com.example.getFeed?feed=timeline&actor=no one".to_owned(),
-            400,
-            "InvalidRequest",
-            "actor",
-        ),
-        (
-            "/xrpc/com.example.getFeed?feed=timeline&actor=nobody.test".to_owned(),
-            400,
-            "InvalidRequest",
-            "nobody.test",
-        ),
-        (
-            format!("{feed}&collection=note"),
-            400,
-            "InvalidRequest",
-            "post",
-        ),
-        (format!("{feed}&color=red"), 400, "InvalidRequest", "color"),
-        (format!("{feed}&limit=0"), 400, "InvalidRequest", "1 to 200"),
-        (
-            format!("{feed}&limit=-1"),
-            400,
-            "InvalidRequest",
-            "1 to 200",
-        ),
-        (
-            format!("{feed}&limit=10000"),
-            400,
-            "InvalidRequest",
-            "1 to 200",
-        ),
-        (
-            format!("{feed}&limit=abc"),
-            400,
-            "InvalidRequest",
-            "1 to 200",
-        ),
-        (
-            format!("{feed}&limit=1&limit=2"),
-            400,
-            "InvalidRequest",
-            "twice",
-        ),
-        (format!("{feed}&cursor=garbage"), 400, "BadCursor", "cursor"),
-        (
-            "/xrpc/com.example.nothing".to_owned(),
-            501,
-            "MethodNotImplemented",
-            "com.example.nothing",
-        ),
-        ("/xrpc/..%2f".to_owned(), 400, "InvalidRequest", "xrpc path"),
-        (
-            "/xrpc/com.example.post.getRecord?uri=at://x".to_owned(),
-            400,
-            "InvalidRequest",
-            "at://",
-        ),
-        (
-            format!("/xrpc/com.example.post.getRecord?uri=at://{did}/app.bsky.feed.post/x"),
-            404,
-            "RecordNotFound",
-            "no record",
-        ),
-    ] {
-        let response = reqwest::get(format!("{base}{path}")).await.unwrap();
-        let code = response.status().as_u16();
+    let base = format!("http://{}/xrpc/", scene.river.address.unwrap());
+    let feed = "com.example.getFeed?feed=timeline&actor=did:web:nobody.test";
+    for line in BAD_REQUESTS.lines().filter(|line| line.contains('|')) {
+        let parts: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [path, status, name, word] = parts[..] else {
+            panic!("{line}")
+        };
+        let response = reqwest::get(format!("{base}{}", path.replace("FEED", feed)))
+            .await
+            .unwrap();
+        let code = response.status().as_u16().to_string();
         let body: Value = response.json().await.unwrap();
         assert_eq!(
-            (code, body["error"].as_str()),
+            (code.as_str(), body["error"].as_str()),
             (status, Some(name)),
-            "{path}: {body}"
+            "{line}: {body}"
         );
         assert!(
             body["message"].as_str().unwrap().contains(word),
-            "{path}: {body}"
+            "{line}: {body}"
         );
     }
-    let post = reqwest::Client::new()
-        .post(format!("{base}{feed}"))
-        .send()
-        .await
-        .unwrap();
-    assert_eq!(post.status().as_u16(), 400);
+    let post = reqwest::Client::new().post(format!("{base}{feed}"));
+    assert_eq!(post.send().await.unwrap().status().as_u16(), 400);
     scene.river.stop().await;
     scene.network.stop().await;
 }

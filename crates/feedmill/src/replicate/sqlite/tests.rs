@@ -11,6 +11,7 @@ mod model;
 use super::SqliteLog;
 use blocklog::store::LogStore;
 use model::{Weather, Workshop, play};
+use std::cell::RefCell;
 use std::ops::Deref;
 use suite::promises;
 use tempfile::TempDir;
@@ -42,25 +43,26 @@ impl Deref for Scratch {
 
 promises!(*Scratch::new(|_| ()));
 
-struct OnDisk;
+/// Keeps the directories of the stores it made.
+#[derive(Default)]
+struct OnDisk(RefCell<Vec<TempDir>>);
+
+impl OnDisk {
+    fn keep(&self, scratch: Scratch) -> SqliteLog {
+        self.0.borrow_mut().push(scratch.directory);
+        scratch.log
+    }
+}
 
 impl Workshop for OnDisk {
     type Store = SqliteLog;
 
     fn fresh(&self) -> SqliteLog {
-        Scratch::new(|_| ()).into_kept()
+        self.keep(Scratch::new(|_| ()))
     }
 
     fn copy(&self, store: &SqliteLog) -> SqliteLog {
-        Scratch::new(|path| store.copy_to(path).unwrap()).into_kept()
-    }
-}
-
-impl Scratch {
-    /// The store alone. The file has no name any more, but stays until closed.
-    fn into_kept(self) -> SqliteLog {
-        drop(self.directory);
-        self.log
+        self.keep(Scratch::new(|path| store.copy_to(path).unwrap()))
     }
 }
 
@@ -75,7 +77,7 @@ fn replicas_on_sqlite_converge_whatever_the_world_does() {
             evictions,
             partial,
         };
-        play(OnDisk, seed, weather);
+        play(OnDisk::default(), seed, weather);
     }
 }
 

@@ -72,11 +72,14 @@ impl Apply<'_> {
                 self.tally.filtered += *units as i64;
                 self.tally.received += *units as i64;
             }
+            Item::Settle(max) => self.settle(*max)?,
+            Item::Replay { letter, verdict } => self.replay(*letter, verdict)?,
+            Item::Discard { letter } => self.discard(*letter)?,
         }
         Ok(())
     }
 
-    fn known(&self, key: i64) -> Result<Option<Known>, Error> {
+    pub(super) fn known(&self, key: i64) -> Result<Option<Known>, Error> {
         self.tx
             .prepare_cached(
                 "SELECT status, status_us, rev, data, snapshot, repair FROM account WHERE key = ?1",
@@ -288,14 +291,16 @@ impl Apply<'_> {
                 self.op(author, stamp, &op)?;
             }
         }
-        Ok(())
+        self.end_parked(author.key, snapshot.rev, &|nsid, rkey| {
+            present.contains(&(nsid, rkey))
+        })
     }
 
     /// Every live record of an author: (collection, rkey).
     fn live_of(&self, author: i64) -> Result<Vec<(String, String)>, Error> {
         let mut found = Vec::new();
         for (index, lane) in self.plan.lanes.iter().enumerate() {
-            if lane.keys != ["author"] {
+            if !lane.lists_authors() {
                 continue;
             }
             let Some(id) = self.ids.lanes.get(index) else {
@@ -387,6 +392,7 @@ impl Apply<'_> {
                 "UPDATE account SET snapshot = max(snapshot, rev), repair = 0 WHERE key = ?1",
             )?
             .execute([key])?;
+        self.end_parked(key, u64::MAX >> 1, &|_, _| false)?;
         let units: Option<i64> = self
             .tx
             .prepare_cached("SELECT sum(units) FROM held WHERE account = ?1")?
