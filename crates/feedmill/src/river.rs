@@ -141,16 +141,22 @@ impl River {
         Ok(river)
     }
 
+    /// The checks of what the network says: what is written directly is not of interest there.
+    fn network_checker(
+        &self,
+        config: &Config,
+        start: &Start<'_>,
+    ) -> Result<Arc<Checker>, StartError> {
+        if !config.has_direct() {
+            return Ok(Arc::clone(&self.checker));
+        }
+        let network = config.network();
+        let checker = Checker::new(&network, Arc::clone(&self.plan), start.lexicons)?;
+        Ok(Arc::new(checker))
+    }
+
     fn ingest(&mut self, config: &Config, start: &Start<'_>) -> Result<(), StartError> {
-        // What is written directly is not of interest on the network.
-        let checker = match config.has_direct() {
-            true => Arc::new(Checker::new(
-                &config.network(),
-                Arc::clone(&self.plan),
-                start.lexicons,
-            )?),
-            false => Arc::clone(&self.checker),
-        };
+        let checker = self.network_checker(config, start)?;
         let decoder = Decoder::new(checker, &config.intake);
         let tend = Tend::new(Arc::clone(&self.store), config.settle.clone());
         self.sources.push(tokio::spawn(tend::run(
