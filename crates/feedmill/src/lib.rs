@@ -17,11 +17,11 @@ pub mod expression;
 /// Configuration.
 pub mod config;
 
-/// Ids that an app without AT Protocol gives.
-pub mod local;
-
 /// What is done about a record that could not go on.
 pub mod settle;
+
+/// Ids that an app without AT Protocol gives.
+pub mod local;
 
 /// Where checked records come to rest.
 pub mod store;

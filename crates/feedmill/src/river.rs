@@ -114,7 +114,7 @@ impl River {
         crate::identity::provide_tls();
         let store = SqliteStore::open(&config.store, Plan::new(config))?;
         let plan = Arc::clone(store.plan());
-        let checker = Checker::new(config, Arc::clone(&plan), start.lexicons)?;
+        let checker = Checker::new(&config.network(), Arc::clone(&plan), start.lexicons)?;
         let embedded = Arc::new(store);
         let store: SharedStore = Arc::clone(&embedded) as SharedStore;
         let mut river = Self {
@@ -141,23 +141,8 @@ impl River {
         Ok(river)
     }
 
-    /// The checks of what the network says: what is written directly is not of interest there.
-    fn network_checker(
-        &self,
-        config: &Config,
-        start: &Start<'_>,
-    ) -> Result<Arc<Checker>, StartError> {
-        if !config.has_direct() {
-            return Ok(Arc::clone(&self.checker));
-        }
-        let network = config.network();
-        let checker = Checker::new(&network, Arc::clone(&self.plan), start.lexicons)?;
-        Ok(Arc::new(checker))
-    }
-
     fn ingest(&mut self, config: &Config, start: &Start<'_>) -> Result<(), StartError> {
-        let checker = self.network_checker(config, start)?;
-        let decoder = Decoder::new(checker, &config.intake);
+        let decoder = Decoder::new(Arc::clone(&self.checker), &config.intake);
         let tend = Tend::new(Arc::clone(&self.store), config.settle.clone());
         self.sources.push(tokio::spawn(tend::run(
             tend,
@@ -270,12 +255,12 @@ impl River {
             Arc::clone(&self.status),
             start.clock.clone(),
         );
-        server.direct = direct;
-        server.generator = Generator::new(config)?;
         server.admin = Some(Admin {
             token: std::env::var(TOKEN).ok(),
             checker: Arc::clone(&self.checker),
         });
+        server.direct = direct;
+        server.generator = Generator::new(config)?;
         let mut router = serve::router(Arc::new(server), config.serve.body_bytes_max);
         if let Some(file) = &config.log.file {
             router = router.merge(self.log(file, config, start)?);

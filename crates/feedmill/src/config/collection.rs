@@ -27,6 +27,12 @@ pub struct Collection {
     /// Dotted paths of further fields that refer to records, beside those the lexicon shows.
     #[serde(default)]
     pub links: Vec<String>,
+    /// What must be true of its records, beyond their lexicon.
+    #[serde(default, rename = "rule")]
+    pub rules: Vec<Rule>,
+    /// What must be there before one of its records is applied.
+    #[serde(default)]
+    pub requires: Vec<Requires>,
     /// Written over HTTP by an app; what the network says about it is not of interest.
     #[serde(default)]
     pub direct: bool,
@@ -39,12 +45,6 @@ pub struct Collection {
     /// Records that this one's name, by name: shown with it.
     #[serde(default)]
     pub references: BTreeMap<String, Reference>,
-    /// What must be true of its records, beyond their lexicon.
-    #[serde(default, rename = "rule")]
-    pub rules: Vec<Rule>,
-    /// What must be there before one of its records is applied.
-    #[serde(default)]
-    pub requires: Vec<Requires>,
 }
 
 /// A record that a field names.

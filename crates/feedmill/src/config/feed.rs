@@ -30,12 +30,12 @@ pub struct Feed {
     /// Collections of mutes and blocks: records whose subject the reader hides.
     #[serde(default)]
     hide: Vec<FollowForm>,
-    /// The URI of the `app.bsky.feed.generator` record under which Bluesky clients know it.
-    #[serde(default)]
-    pub publish_as: Option<String>,
     /// The first whose `when` is true replaces a record's keys.
     #[serde(default, rename = "rule")]
     rules: Vec<KeyRule>,
+    /// The URI of the `app.bsky.feed.generator` record under which Bluesky clients know it.
+    #[serde(default)]
+    pub publish_as: Option<String>,
 }
 
 /// `[[feeds.<name>.rule]]`: other keys for some records.

@@ -80,12 +80,12 @@ pub struct Server {
     pub fanout: Option<Arc<Fanout>>,
     pub status: Arc<Status>,
     pub clock: Clock,
+    /// The operator's part, if it is given any.
+    pub admin: Option<admin::Admin>,
     /// The direct API, if a collection is written directly.
     pub direct: Option<direct::Direct>,
     /// Our feeds as the network knows them, if we have a DID.
     pub generator: Option<generator::Generator>,
-    /// The operator's part, if it is given any.
-    pub admin: Option<admin::Admin>,
     methods: Vec<(String, Call)>,
     questions: filters::Questions,
     page_scan_max: usize,
@@ -99,13 +99,13 @@ enum Call {
     List(String),
     Get(String),
     Feed,
+    ListReferences,
+    GetReferences,
     Profile,
     Cursor,
     Describe,
     /// The answer, made at start.
     Lexicons(String),
-    ListReferences,
-    GetReferences,
 }
 
 /// A successful answer.
@@ -133,11 +133,11 @@ impl Server {
         let ns = &config.namespace;
         let mut methods = vec![
             (format!("{ns}.getFeed"), Call::Feed),
+            (format!("{ns}.listReferences"), Call::ListReferences),
+            (format!("{ns}.getReferences"), Call::GetReferences),
             (format!("{ns}.getProfile"), Call::Profile),
             (format!("{ns}.getCursor"), Call::Cursor),
             (generator::DESCRIBE.to_owned(), Call::Describe),
-            (format!("{ns}.listReferences"), Call::ListReferences),
-            (format!("{ns}.getReferences"), Call::GetReferences),
         ];
         let bundle = lexicons::bundle(&config.lexicons);
         methods.extend(bundle.map(|bundle| (format!("{ns}.lexicons"), Call::Lexicons(bundle))));
@@ -158,9 +158,9 @@ impl Server {
             fanout,
             status,
             clock,
+            admin: None,
             direct: None,
             generator: None,
-            admin: None,
             methods,
             questions: filters::Questions::new(config),
             page_scan_max: config.timelines.page_scan_max,
@@ -222,6 +222,8 @@ impl Server {
             .map(|(_, call)| call);
         match call {
             Some(Call::Feed) => feed::get(self, params),
+            Some(Call::ListReferences) => references::list(self, params),
+            Some(Call::GetReferences) => references::get(self, params),
             Some(Call::Profile) => profile::get(self, params),
             Some(Call::Cursor) => health::cursor(self, params),
             Some(Call::Lexicons(bundle)) => {
@@ -235,8 +237,6 @@ impl Server {
                     None => Err(XrpcError::no_method(nsid)),
                 }
             }
-            Some(Call::ListReferences) => references::list(self, params),
-            Some(Call::GetReferences) => references::get(self, params),
             Some(Call::List(collection)) => records::list(self, collection, params),
             Some(Call::Get(collection)) => records::get(self, collection, params),
             None => Err(XrpcError::no_method(nsid)),
@@ -259,9 +259,9 @@ pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
         .route("/page/readers", get(readers))
         .route("/xrpc/_health", get(health))
         .route("/xrpc/{nsid}", any(xrpc))
+        .merge(admin::routes())
         .route("/.well-known/did.json", get(did_document))
         .merge(direct)
-        .merge(admin::routes())
         .layer(CompressionLayer::new())
         .layer(middleware::from_fn_with_state(Arc::clone(&server), limits))
         .layer(CorsLayer::permissive().max_age(Duration::from_secs(86400)))

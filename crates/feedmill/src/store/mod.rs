@@ -12,12 +12,12 @@ pub mod account;
 pub mod batch;
 /// What comes out on the other side: changes in order.
 pub mod change;
-/// Which records of a page are shown.
-pub mod filter;
 /// Dead letters as they are asked for.
 pub mod letter;
 /// What must be there before a record is applied.
 pub mod need;
+/// Which records of a page are shown.
+pub mod filter;
 /// Pages: positions, rows, cursors.
 pub mod page;
 /// What to derive from records: lanes and follow sources.

@@ -157,12 +157,12 @@ impl Plan {
         for collection in config.collections.values() {
             let nsid = &collection.collection;
             plan.by_nsid.entry(nsid.clone()).or_default();
+            let rules = collection.rules.iter().filter_map(Rule::new).collect();
+            plan.rules.insert(nsid.clone(), rules);
             if collection.direct {
                 plan.actors
                     .insert(nsid.clone(), config.direct.actor.clone());
             }
-            let rules = collection.rules.iter().filter_map(Rule::new).collect();
-            plan.rules.insert(nsid.clone(), rules);
             if collection.methods.contains(&Method::ListRecords) {
                 plan.lane(nsid, &["author".to_owned()], None, &[]);
             }

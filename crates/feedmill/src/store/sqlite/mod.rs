@@ -5,8 +5,8 @@
 
 mod accounts;
 mod apply;
-mod children;
 mod dead;
+mod children;
 mod derive;
 mod feed;
 mod load;
