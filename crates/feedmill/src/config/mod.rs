@@ -15,19 +15,19 @@ use serde::Deserialize;
 
 use crate::replicate::settings::LogSettings;
 
-/// A collection of records.
+// A collection of records.
 pub mod collection;
-/// Records written over HTTP.
+// Records written over HTTP.
 pub mod direct;
-/// A feed: follows, targets, keys.
+// A feed: follows, targets, keys.
 pub mod feed;
-/// Where in the file a key stands.
+// Where in the file a key stands.
 mod place;
-/// Business rules, and what a record requires.
+// Business rules, and what a record requires.
 pub mod rule;
-/// What happens to records that cannot go on.
+// What happens to records that cannot go on.
 pub mod settle;
-/// Sections that are one stage's settings each.
+// Sections that are one stage's settings each.
 pub mod stage;
 
 pub use collection::Collection;

@@ -5,26 +5,26 @@
 //! Never: a request without a limit on size, time and number; a cause leaked
 //!        in a 500; a reader who waits for the writer.
 
-/// Dead letters for the operator.
+// Dead letters for the operator.
 pub mod admin;
-/// Bodies from stored JSON.
+// Bodies from stored JSON.
 pub mod body;
-/// Opaque cursors.
+// Opaque cursors.
 pub mod cursor;
-/// Records written over HTTP.
+// Records written over HTTP.
 pub mod direct;
-/// Errors.
+// Errors.
 pub mod error;
 mod feed;
 mod filters;
-/// Our feeds in a Bluesky client.
+// Our feeds in a Bluesky client.
 pub mod generator;
 mod health;
 mod hydration;
-/// Which account asks through its host.
+// Which account asks through its host.
 pub mod jwt;
 mod lexicons;
-/// Query parameters.
+// Query parameters.
 pub mod params;
 mod profile;
 mod records;

@@ -6,29 +6,29 @@
 //!
 //! Everything else in the process is derived from here and can be lost.
 
-/// What happened to each unit of work.
+// What happened to each unit of work.
 pub mod account;
-/// What goes in: one transaction of work.
+// What goes in: one transaction of work.
 pub mod batch;
-/// What comes out on the other side: changes in order.
+// What comes out on the other side: changes in order.
 pub mod change;
-/// Which records of a page are shown.
+// Which records of a page are shown.
 pub mod filter;
-/// Dead letters as they are asked for.
+// Dead letters as they are asked for.
 pub mod letter;
-/// What must be there before a record is applied.
+// What must be there before a record is applied.
 pub mod need;
-/// Pages: positions, rows, cursors.
+// Pages: positions, rows, cursors.
 pub mod page;
-/// What to derive from records: lanes and follow sources.
+// What to derive from records: lanes and follow sources.
 pub mod plan;
-/// References between records.
+// References between records.
 pub mod reference;
-/// Business rules, compiled.
+// Business rules, compiled.
 pub mod rule;
-/// Which records hold the words that somebody typed.
+// Which records hold the words that somebody typed.
 pub mod search;
-/// The embedded implementation.
+// The embedded implementation.
 pub mod sqlite;
 
 pub use account::{AccountStatus, Accounting};

@@ -9,7 +9,7 @@
 //! A write is answered once this process has drawn it, so that the writer's
 //! next read shows it.
 
-/// Who asks.
+// Who asks.
 pub mod door;
 mod follow;
 mod read;
