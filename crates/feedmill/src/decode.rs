@@ -5,6 +5,11 @@
 //! Never: a panic, whatever the bytes; a commit believed whose blocks do not
 //!        hash to their names; a collection decoded that nobody wants.
 
+/// Messages of Jetstream.
+pub mod jetstream;
+/// Signatures, and whether a commit follows from the one before.
+mod proof;
+
 use std::sync::Arc;
 
 use record::car::{Car, CarLimits};
@@ -14,6 +19,7 @@ use record::datetime;
 use record::event::{
     AccountEvent, Action, CommitEvent, Frame, FrameLimits, IdentityEvent, SyncEvent,
 };
+use record::key::PublicKey;
 
 use crate::check::{Checker, Claim, bytes_for_inspection, chain};
 use crate::clock::Micros;
@@ -27,6 +33,23 @@ pub struct Decoder {
     checker: Arc<Checker>,
     limits: FrameLimits,
     verify: Verify,
+}
+
+/// Opens the messages of one kind of stream.
+#[derive(Debug, Clone)]
+pub enum Opener {
+    Firehose(Decoder),
+    Jetstream(jetstream::JetstreamDecoder),
+}
+
+impl Opener {
+    /// Opens one message.
+    pub fn open(&self, message: &[u8]) -> Opened {
+        match self {
+            Self::Firehose(decoder) => decoder.open(message),
+            Self::Jetstream(decoder) => decoder.open(message),
+        }
+    }
 }
 
 /// What a frame turned out to be.
@@ -55,6 +78,8 @@ enum Doubt {
     Blocks(#[from] record::car::CarError),
     #[error("commit block")]
     Commit(#[from] record::commit::CommitError),
+    #[error("inductive proof")]
+    Proof(#[from] record::mst::MstError),
     #[error("{0}")]
     Contradiction(&'static str),
 }
@@ -154,10 +179,12 @@ impl Decoder {
             was_held: false,
             live: true,
         };
-        if wanted == 0 {
+        if wanted == 0 && self.verify != Verify::Full {
             return Item::Commit(commit);
         }
-        commit.frame = frame.to_vec();
+        if wanted > 0 {
+            commit.frame = frame.to_vec();
+        }
         match self.believe(event, &mut commit) {
             Ok(()) => Item::Commit(commit),
             Err(doubt) => Item::Unopened(DeadLetter {
@@ -193,6 +220,9 @@ impl Decoder {
         }
         if let Some(chain) = &mut commit.chain {
             chain.data = Some(signed.data);
+        }
+        if self.verify == Verify::Full {
+            proof::inductive(event, &car, signed.data)?;
         }
         for op in &event.ops {
             let Some((nsid, rkey)) = op
@@ -242,8 +272,24 @@ impl Decoder {
         }
     }
 
-    /// The wanted records of a whole repository.
-    pub fn repository(&self, did: &str, bytes: &[u8]) -> Result<Repository, RepositoryError> {
+    /// Whether signatures are asked for.
+    pub fn asks_for_signatures(&self) -> bool {
+        self.verify == Verify::Full
+    }
+
+    /// Whether the commit in a `#commit` or `#sync` frame is signed with `key`.
+    /// A frame that cannot be read so far is not denied here: opening it tells why.
+    pub fn is_signed_by(&self, frame: &[u8], key: &PublicKey) -> bool {
+        proof::is_signed_by(frame, &self.limits, key)
+    }
+
+    /// The wanted records of a whole repository, signed with `key` where one is given.
+    pub fn repository(
+        &self,
+        did: &str,
+        bytes: &[u8],
+        key: Option<&PublicKey>,
+    ) -> Result<Repository, RepositoryError> {
         let car = Car::read(bytes, CarLimits::REPO, true)?;
         let root = car
             .root()
@@ -256,6 +302,9 @@ impl Decoder {
             return Err(RepositoryError::Contradiction(
                 "the repository is somebody else's",
             ));
+        }
+        if let Some(key) = key {
+            commit.verify(key).map_err(RepositoryError::Signature)?;
         }
         let rev = commit.rev.bits();
         let mut ops = Vec::new();
@@ -310,6 +359,8 @@ pub enum RepositoryError {
     Commit(#[from] record::commit::CommitError),
     #[error("tree")]
     Tree(#[from] record::mst::MstError),
+    #[error("signature")]
+    Signature(#[source] record::key::KeyError),
     #[error("{0}")]
     Contradiction(&'static str),
 }

@@ -7,21 +7,21 @@
 //! [`Intake::step`] is the stage itself, plain and synchronous: a batch of
 //! frames and the time in, one transaction out. [`run`] is the thread around it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use metrics::{counter, gauge, histogram};
-use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
 
 use crate::clock::{Clock, Micros};
-use crate::decode::{Decoder, Opened};
+use crate::decode::{Opened, Opener};
 use crate::metrics as names;
-use crate::source::Arrival;
+use crate::source::{Arrival, Rewind};
 use crate::status::Status;
-use crate::store::batch::{Batch, Item, Verdict};
+use crate::store::batch::{Batch, DeadLetter, Item, Verdict};
 use crate::store::{Committed, SharedStore, StoreError};
 
 /// Pause before a store that could not answer is asked again, doubling up to `PAUSE_MAX`.
@@ -32,44 +32,82 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Intake {
     source: String,
-    decoder: Decoder,
+    opener: Opener,
     store: SharedStore,
     /// Tells the source to read again from a cursor.
-    rewind: Arc<Mutex<Option<i64>>>,
+    rewind: Arc<Rewind>,
     status: Arc<Status>,
-    cursor: Option<i64>,
+    places: HashMap<Arc<str>, Place>,
     cautioned: bool,
+}
+
+/// Where one host is read.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    /// The highest number seen.
+    seen: Option<i64>,
+    /// The cursor as it is stored: behind it nothing waits.
+    durable: Option<i64>,
+}
+
+impl Place {
+    fn see(&mut self, seq: i64) {
+        self.seen = Some(self.seen.map_or(seq, |known| known.max(seq)));
+    }
+
+    /// The cursor to store: what was seen, but nothing beyond `floor`, and never backwards.
+    fn settle(&mut self, floor: Option<i64>) -> Option<i64> {
+        let reached = match (self.seen, floor) {
+            (Some(seen), Some(floor)) => Some(seen.min(floor)),
+            (seen, _) => seen,
+        };
+        self.durable = self.durable.max(reached);
+        self.durable
+    }
 }
 
 impl Intake {
     pub fn new(
         source: String,
-        decoder: Decoder,
+        opener: Opener,
         store: SharedStore,
-        rewind: Arc<Mutex<Option<i64>>>,
+        rewind: Arc<Rewind>,
         status: Arc<Status>,
-    ) -> Result<Self, StoreError> {
-        let cursor = store.cursor(&source)?;
-        Ok(Self {
+    ) -> Self {
+        Self {
             source,
-            decoder,
+            opener,
             store,
             rewind,
             status,
-            cursor,
+            places: HashMap::new(),
             cautioned: false,
+        }
+    }
+
+    fn place(&self, row: &Arc<str>) -> Result<Place, StoreError> {
+        if let Some(place) = self.places.get(row) {
+            return Ok(*place);
+        }
+        let durable = self.store.cursor(row)?;
+        Ok(Place {
+            seen: durable,
+            durable,
         })
     }
 
-    /// Opens `frames` and commits what they say in one transaction.
+    /// Opens `frames`, all of one host, and commits what they say in one transaction.
     pub fn step(&mut self, now_us: Micros, frames: &[Arrival]) -> Result<Committed, StoreError> {
         let mut items = Vec::with_capacity(frames.len());
-        let mut cursor = self.cursor;
+        let Some(row) = frames.first().map(|first| Arc::clone(&first.row)) else {
+            return Ok(Committed::default());
+        };
+        let mut place = self.place(&row)?;
         let mut event_us = None;
         for arrival in frames {
-            match self.decoder.open(&arrival.frame) {
+            match doubted(self.opener.open(&arrival.frame), arrival) {
                 Opened::Item { seq, item, time_us } => {
-                    cursor = Some(cursor.map_or(seq, |known| known.max(seq)));
+                    place.see(seq);
                     event_us = time_us.or(event_us);
                     items.push(item);
                 }
@@ -81,12 +119,20 @@ impl Intake {
                     self.caution(&format!("event kind {kind:?} is new to this version"));
                     items.push(Item::Filtered(1));
                 }
-                Opened::Info { name, message } => self.word(&name, &message),
+                Opened::Info { name, message } => {
+                    self.word(&name, &message);
+                    if name == "OutdatedCursor" {
+                        items.push(Item::AllDue);
+                    }
+                }
                 Opened::Ended { error, message } => {
                     if error == "FutureCursor" {
                         // Our cursor is from another life of this host: read all it has.
-                        cursor = Some(0);
-                        *self.rewind.lock() = Some(0);
+                        place = Place {
+                            seen: Some(0),
+                            durable: Some(0),
+                        };
+                        self.rewind.ask(&row, 0);
                     }
                     warn!(
                         source = self.source,
@@ -97,14 +143,14 @@ impl Intake {
         }
         count_refusals(&items);
         let batch = Batch {
-            source: self.source.clone(),
-            cursor,
+            source: row.to_string(),
+            cursor: place.settle(frames.last().and_then(|last| last.floor)),
             now_us,
             items,
         };
         let committed = self.store.commit(batch)?;
-        self.cursor = cursor;
-        self.note(now_us, frames.len(), &committed, event_us);
+        self.places.insert(row, place);
+        self.note(now_us, frames.len(), &committed, event_us, place.durable);
         Ok(committed)
     }
 
@@ -113,7 +159,7 @@ impl Intake {
             warn!(
                 source = self.source,
                 message,
-                "the host no longer has what lies behind our cursor; gaps are repaired account by account"
+                "the host no longer has what lies behind our cursor; every known account is fetched again"
             );
         } else {
             info!(source = self.source, name, message, "a word from the host");
@@ -131,7 +177,14 @@ impl Intake {
         }
     }
 
-    fn note(&self, now_us: Micros, frames: usize, committed: &Committed, event_us: Option<Micros>) {
+    fn note(
+        &self,
+        now_us: Micros,
+        frames: usize,
+        committed: &Committed,
+        event_us: Option<Micros>,
+        cursor: Option<i64>,
+    ) {
         let units = committed.accounting;
         self.status
             .pending
@@ -139,7 +192,7 @@ impl Intake {
         self.status.committed(
             now_us,
             units.received.max(0).cast_unsigned(),
-            self.cursor,
+            cursor,
             event_us,
         );
         gauge!(names::LAG).set(self.status.lag_seconds());
@@ -157,6 +210,39 @@ impl Intake {
         ] {
             counter!(names::UNITS, "outcome" => outcome).increment(count.max(0).cast_unsigned());
         }
+    }
+}
+
+/// What was opened, unless it carries a commit that is not believed.
+fn doubted(opened: Opened, arrival: &Arrival) -> Opened {
+    let Some(doubt) = &arrival.doubt else {
+        return opened;
+    };
+    let (seq, did, rev, time_us) = match opened {
+        Opened::Item {
+            seq,
+            item: Item::Commit(commit),
+            time_us,
+        } => (seq, commit.did, commit.rev, time_us),
+        Opened::Item {
+            seq,
+            item: Item::Sync { did, rev, .. },
+            time_us,
+        } => (seq, did, rev, time_us),
+        other => return other,
+    };
+    let letter = DeadLetter {
+        did,
+        rev,
+        stage: "verify".into(),
+        message: doubt.clone(),
+        raw: crate::check::bytes_for_inspection(&arrival.frame),
+        ..DeadLetter::default()
+    };
+    Opened::Item {
+        seq,
+        item: Item::Unopened(letter),
+        time_us,
     }
 }
 
@@ -179,7 +265,7 @@ pub struct Gathering {
     pub flush: Duration,
 }
 
-/// The thread: gathers frames and steps the stage until the frames end.
+/// The thread: gathers frames of one host and steps the stage until the frames end.
 pub fn run(
     mut intake: Intake,
     mut frames: mpsc::Receiver<Arrival>,
@@ -187,11 +273,15 @@ pub fn run(
     clock: &Clock,
     broken: &watch::Sender<u64>,
 ) {
-    while let Some(first) = frames.blocking_recv() {
+    let mut other_host = None;
+    while let Some(first) = other_host.take().or_else(|| frames.blocking_recv()) {
         let mut batch = vec![first];
         let deadline = Instant::now() + gathering.flush;
-        while batch.len() < gathering.batch_max {
+        while batch.len() < gathering.batch_max && other_host.is_none() {
             match frames.try_recv() {
+                Ok(frame) if batch.first().is_some_and(|first| first.row != frame.row) => {
+                    other_host = Some(frame);
+                }
                 Ok(frame) => batch.push(frame),
                 Err(mpsc::error::TryRecvError::Disconnected) => break,
                 Err(mpsc::error::TryRecvError::Empty) => {

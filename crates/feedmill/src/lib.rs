@@ -50,11 +50,17 @@ pub mod intake;
 /// Parked records and alerts, in their time.
 pub mod tend;
 
-/// Where an account lives.
+/// Where an account lives, and with which key it signs.
 pub mod identity;
+
+/// Signatures, before frames are opened.
+pub mod notary;
 
 /// Repairing an account whose chain broke.
 pub mod resync;
+
+/// Accounts that a stream will never mention.
+pub mod backfill;
 
 /// Timelines in memory, drawn from the outbox.
 pub mod fanout;

@@ -28,6 +28,10 @@ pub const UNITS: &str = "feedmill_units_total";
 pub const CONNECTIONS: &str = "feedmill_source_connections_total";
 /// Repositories fetched to repair a gap, by result.
 pub const RESYNCS: &str = "feedmill_resyncs_total";
+/// Frames that passed the notary, by result.
+pub const SIGNATURES: &str = "feedmill_signatures_total";
+/// Accounts found in lists, by what they were.
+pub const BACKFILL: &str = "feedmill_backfill_accounts_total";
 /// Seconds a store transaction took.
 pub const COMMIT_SECONDS: &str = "feedmill_store_commit_seconds";
 /// Requests answered, by method and status.
@@ -57,6 +61,8 @@ pub const ALL: &[(&str, &str)] = &[
     (UNITS, "units of work by what became of them"),
     (CONNECTIONS, "connections to sources, by source and result"),
     (RESYNCS, "repositories fetched to repair a gap, by result"),
+    (SIGNATURES, "frames that passed the notary, by result"),
+    (BACKFILL, "accounts found in lists, by what they were"),
     (COMMIT_SECONDS, "seconds a store transaction took"),
     (REQUESTS, "requests answered, by method and status"),
     (REQUEST_SECONDS, "seconds a request took, by method"),

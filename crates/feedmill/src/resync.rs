@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use metrics::counter;
+use record::key::PublicKey;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -32,6 +33,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How often marked accounts are looked for without a hint.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Accounts looked at in one turn, beside those that are busy or resting.
+const LOOK_MAX: usize = 1000;
 /// How often a snapshot is prepared again because frames arrived meanwhile.
 const STALE_MAX: usize = 20;
 
@@ -102,8 +105,10 @@ impl Resync {
         running: &mut HashMap<tokio::task::Id, String>,
         tasks: &mut JoinSet<Result<usize, Failed>>,
     ) {
+        // Those that rest must not hide the others behind them.
+        let look_max = LOOK_MAX + waiting.len() + running.len();
         let store = Arc::clone(&self.store);
-        let marked = tokio::task::spawn_blocking(move || store.broken_accounts(1000)).await;
+        let marked = tokio::task::spawn_blocking(move || store.broken_accounts(look_max)).await;
         for did in marked.ok().and_then(Result::ok).unwrap_or_default() {
             let busy = running.values().any(|other| *other == did);
             let resting = waiting
@@ -168,17 +173,21 @@ impl Resync {
             }
             bytes.extend_from_slice(&chunk);
         }
+        let key = match self.decoder.asks_for_signatures() {
+            true => Some(self.resolver.key(did).await?),
+            false => None,
+        };
         let (resync, did) = (self.clone(), did.to_owned());
-        tokio::task::spawn_blocking(move || resync.apply(&did, &bytes)).await?
+        tokio::task::spawn_blocking(move || resync.apply(&did, &bytes, key.as_ref())).await?
     }
 
     /// Applies a fetched repository and the frames held meanwhile, in one transaction.
     pub fn apply_repository(&self, did: &str, bytes: &[u8]) -> Result<usize, String> {
-        self.apply(did, bytes).map_err(|error| chain(&error))
+        self.apply(did, bytes, None).map_err(|error| chain(&error))
     }
 
-    fn apply(&self, did: &str, bytes: &[u8]) -> Result<usize, Failed> {
-        let repository = self.decoder.repository(did, bytes)?;
+    fn apply(&self, did: &str, bytes: &[u8], key: Option<&PublicKey>) -> Result<usize, Failed> {
+        let repository = self.decoder.repository(did, bytes, key)?;
         let records = repository.ops.len();
         let mut attempts = 0;
         loop {

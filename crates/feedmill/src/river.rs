@@ -1,9 +1,10 @@
 //! The wiring: which stage hands what to which.
 //!
 //! ```text
-//! source ─▶ intake (decode, check) ─▶ store ═▶ fanout ─▶ serve ─▶ reader
-//!                     ▲                 │ └───────────────▲
-//!                     └──── resync ◀────┘
+//! source ─▶ notary ─▶ intake (decode, check) ─▶ store ═▶ fanout ─▶ serve ─▶ reader
+//!                               ▲                ▲│ └───────────────▲
+//!                               └──── resync ◀───┼┘
+//!                                     backfill ──┘
 //! ```
 //!
 //! One place starts everything and stops it in order: sources first, then the
@@ -16,18 +17,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle as ThreadHandle;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
+use crate::backfill::Backfill;
 use crate::check::{CheckError, Checker};
 use crate::clock::Clock;
-use crate::config::Config;
-use crate::decode::Decoder;
+use crate::config::{Config, Source};
+use crate::decode::jetstream::JetstreamDecoder;
+use crate::decode::{Decoder, Opener};
 use crate::fanout::Fanout;
 use crate::identity::{IdentityError, Resolver};
 use crate::intake::{self, Gathering, Intake};
+use crate::notary::Notary;
 use crate::replicate;
 use crate::replicate::log::Log;
 use crate::replicate::sqlite::SqliteLog;
@@ -37,8 +40,10 @@ use crate::serve::direct::door::Secrets;
 use crate::serve::direct::{Direct, DirectError};
 use crate::serve::generator::Generator;
 use crate::serve::{self, Server};
-use crate::source::firehose::Firehose;
-use crate::status::Status;
+use crate::source::jetstream::Jetstream;
+use crate::source::stream::{Dialect, Stream};
+use crate::source::{Arrival, Rewind};
+use crate::status::{Status, StreamKind};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Plan, SharedStore, StoreError};
 use crate::tend::{self, Tend};
@@ -87,6 +92,26 @@ pub struct Start<'a> {
     pub clock: Clock,
     /// Lexicons that need no file.
     pub lexicons: &'a [&'a str],
+}
+
+/// Frames of one source, and the way to ask for them again.
+struct Frames {
+    frames: mpsc::Receiver<Arrival>,
+    rewind: Arc<Rewind>,
+}
+
+/// The NSIDs of all collections that are kept.
+fn nsids(config: &Config) -> Vec<String> {
+    let all = config.collections.values();
+    all.map(|collection| collection.collection.clone())
+        .collect()
+}
+
+fn opener(source: &Source, decoder: &Decoder) -> Opener {
+    match source.jetstream {
+        Some(_) => Opener::Jetstream(JetstreamDecoder::new(decoder.clone())),
+        None => Opener::Firehose(decoder.clone()),
+    }
 }
 
 /// A running river.
@@ -155,30 +180,14 @@ impl River {
         )?);
         let broken = watch::Sender::new(0u64);
         for source in &config.sources {
-            let Some(urls) = &source.firehose else {
-                continue;
-            };
-            let name = source.name();
-            let (sender, frames) = mpsc::channel(config.intake.pending_max);
-            let rewind = Arc::new(Mutex::new(None));
-            let firehose = Firehose {
-                name: name.clone(),
-                urls: urls.all().into_iter().map(str::to_owned).collect(),
-                store: Arc::clone(&self.store),
-                intake: config.intake.clone(),
-                status: Arc::clone(&self.status),
-                frames: sender,
-                rewind: Arc::clone(&rewind),
-            };
-            self.sources
-                .push(tokio::spawn(firehose.run(self.stop_sources.subscribe())));
+            let frames = self.stream(config, source, &decoder, &resolver);
             let stage = Intake::new(
-                name.clone(),
-                decoder.clone(),
+                source.name(),
+                opener(source, &decoder),
                 Arc::clone(&self.store),
-                rewind,
+                frames.rewind,
                 Arc::clone(&self.status),
-            )?;
+            );
             let gathering = Gathering {
                 batch_max: config.intake.batch_max,
                 flush: Duration::from_millis(config.intake.flush_ms),
@@ -186,25 +195,83 @@ impl River {
             let (clock, hint) = (start.clock.clone(), broken.clone());
             let thread = std::thread::Builder::new()
                 .name("intake".into())
-                .spawn(move || intake::run(stage, frames, gathering, &clock, &hint))
+                .spawn(move || intake::run(stage, frames.frames, gathering, &clock, &hint))
                 .map_err(StartError::Thread)?;
             self.intakes.push(thread);
+        }
+        // One for all: an account is repaired once, whichever stream it came by.
+        if let Some(first) = config.sources.first() {
             let resync = Resync {
-                source: name,
+                source: first.name(),
                 store: Arc::clone(&self.store),
-                decoder: decoder.clone(),
+                decoder,
                 resolver: Arc::clone(&resolver),
                 clock: start.clock.clone(),
                 status: Arc::clone(&self.status),
             };
-            let task = resync.run(
-                config.intake.resync_max,
-                broken.subscribe(),
-                self.stop_sources.subscribe(),
-            );
+            let (hints, stop) = (broken.subscribe(), self.stop_sources.subscribe());
+            let task = resync.run(config.intake.resync_max, hints, stop);
+            self.sources.push(tokio::spawn(task));
+        }
+        if let Some(url) = &config.intake.backfill {
+            let backfill = Backfill {
+                url: url.clone(),
+                collections: nsids(config),
+                every_s: (config.intake.backfill_h * 3600).cast_signed(),
+                store: Arc::clone(&self.store),
+                resolver,
+                clock: start.clock.clone(),
+                status: Arc::clone(&self.status),
+                broken,
+            };
+            let task = backfill.run(self.stop_sources.subscribe());
             self.sources.push(tokio::spawn(task));
         }
         Ok(())
+    }
+
+    /// Starts reading one source; with signatures checked on the way where that is asked.
+    fn stream(
+        &mut self,
+        config: &Config,
+        source: &Source,
+        decoder: &Decoder,
+        resolver: &Arc<Resolver>,
+    ) -> Frames {
+        let pending_max = config.intake.pending_max;
+        let (sender, mut frames) = mpsc::channel(pending_max);
+        let rewind = Arc::new(Rewind::default());
+        let (dialect, kind) = match source.jetstream {
+            Some(_) => {
+                let jetstream = Jetstream {
+                    collections: nsids(config),
+                    compress: source.compress,
+                    dictionary: source.dictionary.clone(),
+                };
+                (Dialect::Jetstream(jetstream), StreamKind::Jetstream)
+            }
+            None => (Dialect::Firehose, StreamKind::Firehose),
+        };
+        self.status.streams.lock().push((source.name(), kind));
+        let stream = Stream {
+            name: source.name(),
+            dialect,
+            urls: source.urls(),
+            store: Arc::clone(&self.store),
+            intake: config.intake.clone(),
+            status: Arc::clone(&self.status),
+            frames: sender,
+            rewind: Arc::clone(&rewind),
+        };
+        self.sources
+            .push(tokio::spawn(stream.run(self.stop_sources.subscribe())));
+        if kind == StreamKind::Firehose && decoder.asks_for_signatures() {
+            let (signed, checked) = mpsc::channel(pending_max);
+            let notary = Notary::new(decoder.clone(), Arc::clone(resolver), signed, pending_max);
+            self.sources.push(tokio::spawn(notary.run(frames)));
+            frames = checked;
+        }
+        Frames { frames, rewind }
     }
 
     /// Loads timelines and starts the thread that draws them.

@@ -28,7 +28,39 @@ pub struct Status {
     /// Repositories being fetched, and fetched.
     pub resyncing: AtomicI64,
     pub resynced: AtomicU64,
+    /// Accounts seen in lists, and those of them that were never heard of.
+    pub listed: AtomicU64,
+    pub adopted: AtomicU64,
+    /// A list is being read.
+    pub listing: AtomicBool,
+    /// Streams that are read: name and kind.
+    pub streams: Mutex<Vec<(String, StreamKind)>>,
     recent: Mutex<VecDeque<(Micros, u64)>>,
+}
+
+/// What a stream can tell about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamKind {
+    Firehose,
+    Jetstream,
+}
+
+impl StreamKind {
+    /// Its name in `/status`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Firehose => "firehose",
+            Self::Jetstream => "jetstream",
+        }
+    }
+
+    /// How loss on the way is noticed.
+    pub fn loss(self) -> &'static str {
+        match self {
+            Self::Firehose => "detected: every commit names the one before",
+            Self::Jetstream => "undetectable: a Jetstream does not say what came before",
+        }
+    }
 }
 
 impl Status {

@@ -113,10 +113,19 @@ impl Config {
             source,
         })?;
         let mut config = Self::parse(&text)?;
-        // A lexicon folder or log is meant relative to the file that names it.
+        // Lexicon folders, the log and dictionaries are meant relative to the file that names them.
         let base = path.parent().unwrap_or(Path::new("."));
         for path in config.lexicons.iter_mut().chain(&mut config.log.file) {
             *path = base.join(&*path);
+        }
+        for dictionary in config
+            .sources
+            .iter_mut()
+            .filter_map(|source| source.dictionary.as_mut())
+        {
+            if !dictionary.starts_with("http:") && !dictionary.starts_with("https:") {
+                *dictionary = base.join(&*dictionary);
+            }
         }
         Ok(config)
     }

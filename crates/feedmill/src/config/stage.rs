@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use serde::Deserialize;
 
 /// `[[source]]`: one stream to read. Exactly one of the addresses is given.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
     /// Name under which its cursor is kept; the address where absent.
@@ -13,9 +13,15 @@ pub struct Source {
     /// A relay or PDS: `wss://host` or `ws://host:port`; several make a pool.
     #[serde(default)]
     pub firehose: Option<Urls>,
-    /// A Jetstream: `wss://host/subscribe`.
+    /// A Jetstream: `wss://host/subscribe`, or of version 2 `wss://host/xrpc/network.bsky.jetstream.subscribeEvents`.
     #[serde(default)]
     pub jetstream: Option<Urls>,
+    /// A Jetstream's messages come packed with zstd.
+    #[serde(default)]
+    pub compress: bool,
+    /// The dictionary of a packed Jetstream of version 1: a file, or an http address.
+    #[serde(default)]
+    pub dictionary: Option<std::path::PathBuf>,
 }
 
 /// One address, or a pool of equals.
@@ -48,18 +54,16 @@ impl Source {
     /// The relay, or the pool of relays, at these addresses, set apart by commas.
     pub fn firehose_at(urls: &str) -> Self {
         Self {
-            name: None,
             firehose: Some(Urls::parse(urls)),
-            jetstream: None,
+            ..Self::default()
         }
     }
 
     /// The Jetstream, or the pool of them, at these addresses, set apart by commas.
     pub fn jetstream_at(urls: &str) -> Self {
         Self {
-            name: None,
-            firehose: None,
             jetstream: Some(Urls::parse(urls)),
+            ..Self::default()
         }
     }
 
@@ -74,6 +78,13 @@ impl Source {
             (None, Some(url)) => url,
             (None, None) => "source".into(),
         }
+    }
+
+    /// All its addresses.
+    pub fn urls(&self) -> Vec<String> {
+        let urls = self.firehose.as_ref().or(self.jetstream.as_ref());
+        let all = urls.map(Urls::all).unwrap_or_default();
+        all.into_iter().map(str::to_owned).collect()
     }
 
     pub(super) fn fault(&self, index: usize) -> Option<(String, String)> {
@@ -99,8 +110,28 @@ impl Source {
             None if urls.all().is_empty() => {
                 Some((format!("source.{index}.{key}"), "names no address".into()))
             }
-            None => None,
+            None => self.packing_fault(index, urls),
         }
+    }
+}
+
+impl Source {
+    fn packing_fault(&self, index: usize, urls: &Urls) -> Option<(String, String)> {
+        let packed = self.compress || self.dictionary.is_some();
+        if packed && self.jetstream.is_none() {
+            return Some((
+                format!("source.{index}.compress"),
+                "only a Jetstream packs its messages".into(),
+            ));
+        }
+        let first = |url: &str| !url.contains("subscribeEvents");
+        let needs = self.compress && urls.all().into_iter().any(first);
+        (needs && self.dictionary.is_none()).then(|| {
+            (
+                format!("source.{index}.compress"),
+                "a Jetstream of version 1 needs `dictionary` too".into(),
+            )
+        })
     }
 }
 
@@ -186,6 +217,10 @@ pub struct Intake {
     pub did_web_url: Option<String>,
     /// Repositories fetched at once when repairing a gap.
     pub resync_max: usize,
+    /// A relay or host whose list of accounts is read at first, so that those it no longer streams are found.
+    pub backfill: Option<String>,
+    /// Hours until that list is read again; 0 reads it at every start.
+    pub backfill_h: u64,
 }
 
 impl Default for Intake {
@@ -203,6 +238,8 @@ impl Default for Intake {
             plc_url: "https://plc.directory".into(),
             did_web_url: None,
             resync_max: 8,
+            backfill: None,
+            backfill_h: 24,
         }
     }
 }
@@ -221,13 +258,19 @@ impl Intake {
         if let Some((key, _)) = zero {
             return Some((format!("intake.{key}"), "must be at least 1".into()));
         }
-        if !self.plc_url.starts_with("http://") && !self.plc_url.starts_with("https://") {
-            return Some((
-                "intake.plc_url".into(),
-                format!("{:?} is not an http or https address", self.plc_url),
-            ));
-        }
-        None
+        let http = |url: &str| url.starts_with("http://") || url.starts_with("https://");
+        [
+            ("plc_url", Some(&self.plc_url)),
+            ("backfill", self.backfill.as_ref()),
+        ]
+        .into_iter()
+        .find_map(|(key, url)| Some((key, url.filter(|url| !http(url))?)))
+        .map(|(key, url)| {
+            (
+                format!("intake.{key}"),
+                format!("{url:?} is not an http or https address"),
+            )
+        })
     }
 }
 

@@ -44,6 +44,13 @@ pub(super) fn status(server: &Server) -> Result<Answer, XrpcError> {
         .map(|(name, cursor)| (name, json!(cursor)))
         .collect();
     let due = server.store.broken_accounts(RESYNCS_COUNTED_MAX)?.len();
+    let streams: Vec<_> = server
+        .status
+        .streams
+        .lock()
+        .iter()
+        .map(|(name, kind)| json!({"name": name, "kind": kind.name(), "loss": kind.loss()}))
+        .collect();
     let now = server.clock.now_us();
     let load = |number: &std::sync::atomic::AtomicI64| number.load(Ordering::Relaxed);
     let event = load(&server.status.event_us);
@@ -65,6 +72,7 @@ pub(super) fn status(server: &Server) -> Result<Answer, XrpcError> {
             "ingestion": {
                 "connected": server.status.connected.load(Ordering::Relaxed),
                 "cursors": cursors,
+                "streams": streams,
                 "event_us": event,
                 "date": (event != 0).then(|| record::datetime::format_us(event)),
                 "seconds_ago": (event != 0).then(|| (now - event).max(0) / 1_000_000),
@@ -72,6 +80,11 @@ pub(super) fn status(server: &Server) -> Result<Answer, XrpcError> {
                 "rate": server.status.rate(now),
                 "pending": load(&server.status.pending),
                 "frames": server.status.frames.load(Ordering::Relaxed),
+            },
+            "backfill": {
+                "running": server.status.listing.load(Ordering::Relaxed),
+                "listed": server.status.listed.load(Ordering::Relaxed),
+                "adopted": server.status.adopted.load(Ordering::Relaxed),
             },
             "resync": {
                 "due": due,

@@ -3,15 +3,52 @@
 //! In:    an address and a cursor.
 //! Out:   frames in order on a bounded channel; when it is full the socket is
 //!        not read, and the network's own back-pressure does the rest.
-//! Never: an end without a reconnect; a pause without a limit.
+//! Never: an end without a reconnect; a pause without a limit; one host's
+//!        cursor given to another.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// `com.atproto.sync.subscribeRepos`.
 pub mod firehose;
+/// Jetstream, versions 1 and 2.
+pub mod jetstream;
 /// How long to wait before connecting again.
 pub mod pause;
+/// One subscription and its pool of hosts.
+pub mod stream;
 
 /// One message as it came off the wire.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Arrival {
     pub frame: tokio_tungstenite::tungstenite::Bytes,
+    /// The name under which the cursor of the host it came from is kept.
+    pub row: Arc<str>,
+    /// The cursor may not pass this number yet: an earlier frame still waits for something.
+    pub floor: Option<i64>,
+    /// Why it is not believed, where somebody on the way has found out.
+    pub doubt: Option<String>,
+}
+
+/// Cursors to read again from, by the name under which each is kept. The
+/// stage below asks for them, the source obeys when it connects next.
+#[derive(Debug, Default)]
+pub struct Rewind(Mutex<HashMap<String, i64>>);
+
+impl Rewind {
+    /// Asks for everything after `cursor` again.
+    pub fn ask(&self, row: &str, cursor: i64) {
+        self.0.lock().insert(row.to_owned(), cursor);
+    }
+
+    /// Whether something was asked of this row.
+    pub fn asked(&self, row: &str) -> bool {
+        self.0.lock().contains_key(row)
+    }
+
+    fn take(&self, row: &str) -> Option<i64> {
+        self.0.lock().remove(row)
+    }
 }

@@ -7,6 +7,9 @@ use super::account::AccountStatus;
 use super::plan::Derived;
 use crate::clock::Micros;
 
+/// How the names of sources that are lists of accounts begin.
+pub const BACKFILL: &str = "backfill:";
+
 /// One transaction of work from one source.
 #[derive(Debug, Clone)]
 pub struct Batch {
@@ -68,6 +71,10 @@ pub enum Item {
     Replay { letter: i64, verdict: Box<Verdict> },
     /// A dead letter that is not kept any longer; its unit stays counted as dead.
     Discard { letter: i64 },
+    /// Accounts found in a list: those never heard of are to be fetched.
+    Listed(Vec<String>),
+    /// Something may be missing anywhere: every known account is to be fetched again, and every list read again.
+    AllDue,
 }
 
 /// Operations of one repository, made at once.

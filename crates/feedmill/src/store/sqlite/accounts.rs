@@ -75,6 +75,8 @@ impl Apply<'_> {
             Item::Settle(max) => self.settle(*max)?,
             Item::Replay { letter, verdict } => self.replay(*letter, verdict)?,
             Item::Discard { letter } => self.discard(*letter)?,
+            Item::Listed(dids) => self.adopt(dids)?,
+            Item::AllDue => self.all_due()?,
         }
         Ok(())
     }
@@ -98,7 +100,7 @@ impl Apply<'_> {
             .optional()
     }
 
-    fn known_did(&mut self, did: &str) -> Result<Option<(i64, Known)>, Error> {
+    pub(super) fn known_did(&mut self, did: &str) -> Result<Option<(i64, Known)>, Error> {
         match self.names.known_key(self.tx, did)? {
             Some(key) => Ok(self.known(key)?.map(|known| (key, known))),
             None => Ok(None),
@@ -191,7 +193,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    fn mark(&mut self, key: i64, did: &str, repair: i64) -> Result<(), Error> {
+    pub(super) fn mark(&mut self, key: i64, did: &str, repair: i64) -> Result<(), Error> {
         self.tx
             .prepare_cached("UPDATE account SET repair = ?2 WHERE key = ?1")?
             .execute(params![key, repair])?;

@@ -4,6 +4,7 @@
 //! trait: the same code without a file, for tests and demos.
 
 mod accounts;
+mod adopt;
 mod apply;
 mod children;
 mod dead;

@@ -1,0 +1,209 @@
+//! The notary: signatures, before frames are opened.
+//!
+//! In:    frames of a firehose, in order.
+//! Out:   the same frames, each with a doubt if its commit is not its account's own.
+//! Never: one account's frames out of order; a frame that waits for somebody
+//!        else's key; more than `waiting_max` frames waiting.
+//!
+//! Whose key is known passes at once. Who is unknown waits while his DID
+//! document is fetched, with all that he sends meanwhile, and everybody else
+//! goes on. So frames overtake each other between accounts, and the cursor
+//! must not: each frame that leaves says how far the cursor may go. A key that
+//! does not fit is fetched again once, for it may have been replaced.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::counter;
+use record::event::{Kind, peek};
+use record::key::PublicKey;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use crate::check::chain;
+use crate::decode::Decoder;
+use crate::identity::{IdentityError, Resolver};
+use crate::metrics as names;
+use crate::source::Arrival;
+
+/// Documents asked for at once.
+const AT_ONCE_MAX: usize = 64;
+/// Pauses between attempts to fetch a document; after the last the frame is doubted, and the resync goes on asking.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+
+/// A key younger than this is not fetched again because a signature does not fit it.
+const REFRESH_AFTER: Duration = Duration::from_secs(1);
+const UNSIGNED: &str = "the commit is not signed with its account's key";
+
+/// A place in the stream: the host, its number there, and the order of arrival.
+type Place = (Arc<str>, i64, u64);
+
+/// What came of asking for a key.
+type Asked = (String, Result<PublicKey, IdentityError>);
+
+/// Checks signatures.
+#[derive(Debug)]
+pub struct Notary {
+    decoder: Decoder,
+    resolver: Arc<Resolver>,
+    out: mpsc::Sender<Arrival>,
+    waiting_max: usize,
+    /// Frames by the account whose key they wait for.
+    waiting: HashMap<String, VecDeque<(Place, Arrival)>>,
+    /// The places of all that wait.
+    places: BTreeSet<Place>,
+    asked: JoinSet<Asked>,
+    at_once: Arc<Semaphore>,
+    arrived: u64,
+}
+
+/// Nobody takes the frames any more.
+struct Deaf;
+
+impl Notary {
+    /// A notary that hands its frames to `out`.
+    pub fn new(
+        decoder: Decoder,
+        resolver: Arc<Resolver>,
+        out: mpsc::Sender<Arrival>,
+        waiting_max: usize,
+    ) -> Self {
+        Self {
+            decoder,
+            resolver,
+            out,
+            waiting_max,
+            waiting: HashMap::new(),
+            places: BTreeSet::new(),
+            asked: JoinSet::new(),
+            at_once: Arc::new(Semaphore::new(AT_ONCE_MAX)),
+            arrived: 0,
+        }
+    }
+    /// Passes frames on until they end. What still waits then is read again
+    /// after the next start: no cursor went past it.
+    pub async fn run(mut self, mut frames: mpsc::Receiver<Arrival>) {
+        loop {
+            let passed = tokio::select! {
+                Some(asked) = self.asked.join_next(), if !self.asked.is_empty() => match asked {
+                    Ok((did, result)) => self.answered(did, result).await,
+                    // Only a panic ends there; the frames stay unread, and so does the cursor.
+                    Err(_) => Err(Deaf),
+                },
+                arrival = frames.recv(), if self.places.len() < self.waiting_max => match arrival {
+                    Some(arrival) => self.admit(arrival).await,
+                    None => Err(Deaf),
+                },
+            };
+            if passed.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn admit(&mut self, arrival: Arrival) -> Result<(), Deaf> {
+        self.arrived += 1;
+        let seen = peek(&arrival.frame).ok();
+        let whose = seen.and_then(|seen| Some((seen.kind, seen.did?.to_owned(), seen.seq?)));
+        let Some((kind, did, seq)) = whose else {
+            return self.pass(arrival, None).await;
+        };
+        let place = (Arc::clone(&arrival.row), seq, self.arrived);
+        if let Some(queue) = self.waiting.get_mut(&did) {
+            self.places.insert(place.clone());
+            queue.push_back((place, arrival));
+            return Ok(());
+        }
+        match kind {
+            Kind::Commit | Kind::Sync => {}
+            Kind::Identity => {
+                self.resolver.forget(&did);
+                return self.pass(arrival, None).await;
+            }
+            _ => return self.pass(arrival, None).await,
+        }
+        if let Some((key, age)) = self.resolver.known_key(&did) {
+            if self.decoder.is_signed_by(&arrival.frame, &key) {
+                return self.pass(arrival, None).await;
+            }
+            if age < REFRESH_AFTER {
+                return self.pass(arrival, Some(UNSIGNED.into())).await;
+            }
+            self.resolver.forget(&did);
+        }
+        self.places.insert(place.clone());
+        self.waiting
+            .insert(did.clone(), VecDeque::from([(place, arrival)]));
+        self.ask(did);
+        Ok(())
+    }
+
+    fn ask(&mut self, did: String) {
+        let (resolver, at_once) = (Arc::clone(&self.resolver), Arc::clone(&self.at_once));
+        self.asked.spawn(async move {
+            let mut pauses = PAUSES.into_iter();
+            loop {
+                let permit = at_once.acquire().await;
+                let key = resolver.key(&did).await;
+                drop(permit);
+                match (key, pauses.next()) {
+                    (Err(IdentityError::Unreachable(_)), Some(pause)) => {
+                        tokio::time::sleep(pause).await;
+                    }
+                    (key, _) => return (did, key),
+                }
+            }
+        });
+    }
+
+    /// A key is known, or is not to be had: what waited for it goes on.
+    async fn answered(
+        &mut self,
+        did: String,
+        key: Result<PublicKey, IdentityError>,
+    ) -> Result<(), Deaf> {
+        let mut queue = self.waiting.remove(&did).unwrap_or_default();
+        while let Some((place, arrival)) = queue.pop_front() {
+            let kind = peek(&arrival.frame).map(|seen| seen.kind);
+            let doubt = match (kind, &key) {
+                (Ok(Kind::Commit | Kind::Sync), Ok(key)) => {
+                    let signed = self.decoder.is_signed_by(&arrival.frame, key);
+                    (!signed).then(|| UNSIGNED.to_owned())
+                }
+                (Ok(Kind::Commit | Kind::Sync), Err(error)) => Some(format!(
+                    "the account's key is not to be had: {}",
+                    chain(error)
+                )),
+                _ => None,
+            };
+            self.places.remove(&place);
+            self.pass(arrival, doubt).await?;
+            if kind == Ok(Kind::Identity) && !queue.is_empty() {
+                // From here on another key may hold.
+                self.resolver.forget(&did);
+                self.waiting.insert(did.clone(), queue);
+                self.ask(did);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands a frame on, with how far the cursor may go.
+    async fn pass(&mut self, arrival: Arrival, doubt: Option<String>) -> Result<(), Deaf> {
+        let result = if doubt.is_some() { "doubted" } else { "passed" };
+        counter!(names::SIGNATURES, "result" => result).increment(1);
+        let from = (Arc::clone(&arrival.row), i64::MIN, 0);
+        let lowest = self.places.range(from..).next();
+        let floor = lowest
+            .filter(|(row, _, _)| *row == arrival.row)
+            .map(|(_, seq, _)| seq - 1);
+        let arrival = Arrival {
+            floor,
+            doubt,
+            ..arrival
+        };
+        self.out.send(arrival).await.map_err(|_| Deaf)
+    }
+}

@@ -1,0 +1,258 @@
+//! One subscription: a pool of equal hosts, one of them read at a time, for ever.
+//!
+//! In:    addresses, and for each its own durable cursor.
+//! Out:   frames of one host after the other, in each host's order.
+//! Never: a cursor of one host given to another: their numbers differ.
+//!
+//! A host that goes on delivering is kept, however often its connection
+//! breaks. One that refuses, or says nothing while others could be asked, is
+//! left; the next one is read from the last place proved *there*, which may be
+//! long ago. What comes again is recognised by the store, so a host that was
+//! blind for an hour costs a replay and loses nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use metrics::counter;
+use tokio::sync::{mpsc, watch};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
+use tracing::{info, warn};
+
+use super::jetstream::{DictionaryError, Jetstream, Unpacker};
+use super::pause::Pauses;
+use super::{Arrival, Rewind, firehose};
+use crate::config::Intake;
+use crate::metrics as names;
+use crate::status::Status;
+use crate::store::SharedStore;
+
+/// How many times larger than allowed a frame may be and still be received,
+/// so that it can be refused by itself instead of costing the connection.
+const OVERSIZE: usize = 4;
+/// How long a host may take to accept a connection, or to answer a ping.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// How a host is asked, and what its messages are.
+#[derive(Debug, Clone)]
+pub enum Dialect {
+    Firehose,
+    Jetstream(Jetstream),
+}
+
+/// One subscription, with its pool of equal hosts.
+#[derive(Debug)]
+pub struct Stream {
+    pub name: String,
+    pub dialect: Dialect,
+    pub urls: Vec<String>,
+    pub store: SharedStore,
+    pub intake: Intake,
+    pub status: Arc<Status>,
+    pub frames: mpsc::Sender<Arrival>,
+    /// Set by the stage below to say: read again from this cursor.
+    pub rewind: Arc<Rewind>,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("cannot connect")]
+    Refused(#[source] Box<Error>),
+    #[error("no answer within {} s", ANSWER_MAX.as_secs())]
+    Unanswered,
+    #[error("the host no longer has what lies behind our cursor")]
+    TooOld,
+    #[error("messages cannot be unpacked")]
+    Packed(#[from] DictionaryError),
+    #[error("connection broke")]
+    Broke(#[source] Box<Error>),
+    #[error("closed by the host")]
+    Closed,
+    #[error("to be read again from an earlier place")]
+    Rewound,
+    #[error("silent for {0} s")]
+    Silent(u64),
+    #[error("nobody reads the frames any more")]
+    Deaf,
+    #[error("the store cannot tell the cursor: {0}")]
+    Store(#[from] crate::store::StoreError),
+}
+
+impl Ended {
+    /// Whether the host is at fault in a way that another host may not be.
+    fn leaves(&self, delivered: bool) -> bool {
+        match self {
+            Self::Refused(_) | Self::Unanswered | Self::Packed(_) | Self::Silent(_) => true,
+            Self::Broke(_) | Self::Closed => !delivered,
+            Self::TooOld | Self::Rewound | Self::Deaf | Self::Store(_) => false,
+        }
+    }
+}
+
+type Socket =
+    tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
+
+/// The name under which a host's cursor is kept: the source's own, or in a pool one for each host.
+pub fn row(name: &str, urls: &[String], url: &str) -> String {
+    if urls.len() > 1 {
+        format!("{name} {url}")
+    } else {
+        name.to_owned()
+    }
+}
+
+impl Stream {
+    /// Reads until `stop` is set. Every end but that is followed by a pause and a new connection.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        let mut pauses = Pauses::new(
+            Duration::from_millis(self.intake.reconnect_ms),
+            Duration::from_millis(self.intake.reconnect_ms_max),
+        );
+        let mut turn = 0usize;
+        while !*stop.borrow() {
+            let Some(url) = self.urls.get(turn % self.urls.len().max(1)) else {
+                return;
+            };
+            let mut delivered = false;
+            let ended = tokio::select! {
+                ended = self.connection(url, &mut pauses, &mut delivered) => ended,
+                _ = stop.changed() => break,
+            };
+            self.status.connected.store(false, Ordering::Relaxed);
+            if matches!(ended, Ended::Deaf) {
+                return;
+            }
+            let pause = pauses.next(chance());
+            warn!(
+                source = self.name,
+                url,
+                error = crate::check::chain(&ended),
+                pause_ms = pause.as_millis() as u64,
+                "stream ended"
+            );
+            turn += usize::from(ended.leaves(delivered));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = stop.changed() => break,
+            }
+        }
+    }
+
+    async fn connection(&self, url: &str, pauses: &mut Pauses, delivered: &mut bool) -> Ended {
+        let row: Arc<str> = row(&self.name, &self.urls, url).into();
+        let (mut socket, mut unpacker) = match self.connect(url, &row).await {
+            Ok(connected) => connected,
+            Err(ended) => return ended,
+        };
+        self.status.connected.store(true, Ordering::Relaxed);
+        loop {
+            let message = match self.next(&mut socket).await {
+                Ok(message) => message,
+                Err(ended) => return ended,
+            };
+            let frame: Bytes = match (message, &mut unpacker) {
+                (Message::Binary(packed), Some(unpacker)) => unpacker.unpack(packed),
+                (Message::Binary(frame), None) => frame,
+                (Message::Text(text), _) => text.into(),
+                (Message::Close(_), _) => return Ended::Closed,
+                _ => continue,
+            };
+            pauses.reset();
+            *delivered = true;
+            self.status.frames.fetch_add(1, Ordering::Relaxed);
+            self.status.pending.fetch_add(1, Ordering::Relaxed);
+            let arrival = Arrival {
+                frame,
+                row: Arc::clone(&row),
+                ..Arrival::default()
+            };
+            // Waits here while the river is full: that is the back-pressure.
+            if self.frames.send(arrival).await.is_err() {
+                return Ended::Deaf;
+            }
+            if self.rewind.asked(&row) {
+                return Ended::Rewound;
+            }
+        }
+    }
+
+    /// The next message, within the silence that is borne.
+    async fn next(&self, socket: &mut Socket) -> Result<Message, Ended> {
+        let silence = Duration::from_secs(self.intake.silence_s_max);
+        let mut heard = tokio::time::timeout(silence, socket.next()).await;
+        // An idle host still answers a ping; a dead one does not. Where others can
+        // be asked, silence alone is reason enough to: a host may be blind.
+        if heard.is_err() && self.urls.len() == 1 {
+            let asked = socket.send(Message::Ping(Bytes::new())).await;
+            asked.map_err(|error| Ended::Broke(Box::new(error)))?;
+            heard = tokio::time::timeout(ANSWER_MAX, socket.next()).await;
+        }
+        match heard {
+            Err(_) => Err(Ended::Silent(self.intake.silence_s_max)),
+            Ok(None) => Err(Ended::Closed),
+            Ok(Some(Err(error))) => Err(Ended::Broke(Box::new(error))),
+            Ok(Some(Ok(message))) => Ok(message),
+        }
+    }
+
+    async fn connect(&self, url: &str, row: &str) -> Result<(Socket, Option<Unpacker>), Ended> {
+        let cursor = match self.rewind.take(row) {
+            Some(cursor) => cursor,
+            None => self.store.cursor(row)?.unwrap_or(0),
+        };
+        let bytes_max = self.intake.frame_bytes_max * OVERSIZE;
+        let (address, unpacker) = match &self.dialect {
+            Dialect::Firehose => (firehose::address(url, cursor), None),
+            Dialect::Jetstream(jetstream) => {
+                let unpacker = jetstream.unpacker(url, bytes_max).await?;
+                (jetstream.address(url, cursor, unpacker.as_ref()), unpacker)
+            }
+        };
+        let settings = WebSocketConfig::default()
+            .max_message_size(Some(bytes_max))
+            .max_frame_size(Some(bytes_max));
+        let connecting =
+            tokio_tungstenite::connect_async_with_config(address, Some(settings), true);
+        let connected = tokio::time::timeout(ANSWER_MAX, connecting).await;
+        let result = match &connected {
+            Ok(Ok(_)) => "ok",
+            _ => "refused",
+        };
+        counter!(names::CONNECTIONS, "source" => self.name.clone(), "result" => result)
+            .increment(1);
+        match connected {
+            Ok(Ok((socket, _))) => {
+                info!(source = self.name, url, cursor, "reading");
+                Ok((socket, unpacker))
+            }
+            Ok(Err(error)) if is_too_old(&error) => {
+                // Read all it still has; it says then that something is missing.
+                self.rewind.ask(row, 0);
+                Err(Ended::TooOld)
+            }
+            Ok(Err(error)) => Err(Ended::Refused(Box::new(error))),
+            Err(_) => Err(Ended::Unanswered),
+        }
+    }
+}
+
+/// Whether a host refused because it no longer has what was asked for.
+fn is_too_old(error: &Error) -> bool {
+    let Error::Http(response) = error else {
+        return false;
+    };
+    let body = response.body().as_deref().unwrap_or_default();
+    String::from_utf8_lossy(body).contains("CursorTooOld")
+}
+
+/// Randomness for jitter.
+fn chance() -> f64 {
+    let mut bytes = [0u8; 4];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
+        Err(_) => 0.5,
+    }
+}

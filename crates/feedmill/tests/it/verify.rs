@@ -1,0 +1,233 @@
+//! `verify = "full"`: signatures and inductive proofs, on real and forged commits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use feedmill::check::Checker;
+use feedmill::clock::Clock;
+use feedmill::config::Config;
+use feedmill::decode::{Decoder, Opened, Opener};
+use feedmill::identity::Resolver;
+use feedmill::intake::Intake;
+use feedmill::notary::Notary;
+use feedmill::source::{Arrival, Rewind};
+use feedmill::status::Status;
+use feedmill::store::sqlite::SqliteStore;
+use feedmill::store::{Item, Plan, Store as _};
+use record::car::{self, Car, CarLimits};
+use record::cid::Cid;
+use record::commit::Commit;
+use record::event::{CommitEvent, Frame};
+use record::key::SigningKey;
+use sim::faults::{Fault, Faults};
+use sim::network::{Network, NetworkOptions};
+use sim::world::{World, WorldOptions};
+use tokio::sync::mpsc;
+
+use crate::bed::{config, equal, network, start};
+
+const SEED: u64 = 81;
+const FULL: (&str, &str) = ("[intake]\n", "[intake]\nverify = \"full\"\n");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_commit_is_proved_and_feeds_equal_the_model() {
+    let options = NetworkOptions {
+        faults: Faults {
+            seed: SEED,
+            ..Faults::none()
+        }
+        .with(Fault::Corrupt, 0.02),
+        ..NetworkOptions::default()
+    };
+    let network = network(SEED, options).await;
+    let since_us = Clock::Wall.now_us();
+    let river = start(&config(&network, "sqlite::memory:", &[FULL])).await;
+    network.emit(300);
+    network.settle();
+    equal(&river, &network, since_us).await;
+    let letters = river.store.dead(None, 1000).unwrap();
+    assert!(letters.iter().any(|letter| letter.stage == "verify"));
+    river.stop().await;
+    network.stop().await;
+}
+
+/// A network, the same world beside it for its frames, and what opens them.
+struct Court {
+    network: Network,
+    config: Config,
+    decoder: Decoder,
+    store: Arc<SqliteStore>,
+}
+
+async fn court() -> Court {
+    let network = network(SEED, NetworkOptions::default()).await;
+    let config = config(&network, "sqlite::memory:", &[FULL]);
+    let store = Arc::new(SqliteStore::open(&config.store, Plan::new(&config)).unwrap());
+    let checker = Checker::new(&config, Arc::clone(store.plan()), sim::lexicons::ALL).unwrap();
+    let decoder = Decoder::new(Arc::new(checker), &config.intake);
+    Court {
+        network,
+        config,
+        decoder,
+        store,
+    }
+}
+
+/// Frames of the same world's commits, as (did, bytes), `did:web` accounts apart.
+fn commits(web: bool) -> Vec<(String, Bytes)> {
+    let mut world = World::new(WorldOptions {
+        seed: SEED,
+        accounts: 12,
+        ..WorldOptions::default()
+    });
+    world
+        .take_genesis()
+        .into_iter()
+        .filter(|event| matches!(Frame::parse(&event.frame), Ok(Frame::Commit(event)) if !event.ops.is_empty()))
+        .filter(|event| event.did.starts_with("did:web:") == web)
+        .map(|event| (event.did.to_string(), event.frame))
+        .collect()
+}
+
+fn commit(frame: &[u8]) -> CommitEvent<'_> {
+    match Frame::parse(frame).unwrap() {
+        Frame::Commit(event) => event,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The same commit, signed by somebody else.
+fn forged(frame: &[u8]) -> Bytes {
+    let event = commit(frame);
+    let archive = Car::read(event.blocks, CarLimits::COMMIT, true).unwrap();
+    let genuine = Commit::parse(archive.get(&event.commit).unwrap()).unwrap();
+    let key = SigningKey::k256([9; 32]).unwrap();
+    let block = Commit::sign(genuine.did.clone(), genuine.rev, genuine.data, &key).to_block();
+    let cid = Cid::of_cbor(&block);
+    let rest = archive
+        .blocks()
+        .iter()
+        .filter(|other| other.cid != event.commit)
+        .map(|other| (other.cid, other.data));
+    let blocks = car::write(&[cid], std::iter::once((cid, &*block)).chain(rest));
+    let forged = CommitEvent {
+        commit: cid,
+        blocks: &blocks,
+        ..event
+    };
+    Frame::Commit(forged).to_bytes().into()
+}
+
+/// What leaves the notary, in order.
+async fn notarised(court: &Court, frames: &[Bytes], web_url: Option<&str>) -> Vec<Arrival> {
+    let web = web_url.or(court.config.intake.did_web_url.as_deref());
+    let resolver = Resolver::new(&court.config.intake.plc_url, web).unwrap();
+    let (input, frames_in) = mpsc::channel(1000);
+    let (out, mut frames_out) = mpsc::channel(1000);
+    let notary = Notary::new(court.decoder.clone(), Arc::new(resolver), out, 1000);
+    tokio::spawn(notary.run(frames_in));
+    for frame in frames {
+        let arrival = Arrival {
+            frame: frame.clone(),
+            row: "sim".into(),
+            ..Arrival::default()
+        };
+        input.send(arrival).await.unwrap();
+    }
+    let mut passed = Vec::new();
+    while passed.len() < frames.len() {
+        match tokio::time::timeout(Duration::from_secs(5), frames_out.recv()).await {
+            Ok(Some(arrival)) => passed.push(arrival),
+            _ => break,
+        }
+    }
+    passed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_signed_with_another_key_is_buried_and_its_account_fetched() {
+    let court = court().await;
+    let (did, frame) = commits(false).swap_remove(0);
+    let passed = notarised(&court, &[forged(&frame)], None).await;
+    assert!(passed[0].doubt.as_deref().unwrap().contains("not signed"));
+
+    let mut intake = Intake::new(
+        "sim".into(),
+        Opener::Firehose(court.decoder.clone()),
+        court.store.clone(),
+        Arc::new(Rewind::default()),
+        Arc::new(Status::default()),
+    );
+    let committed = intake.step(Clock::Wall.now_us(), &passed).unwrap();
+    assert_eq!(committed.accounting.dead, 1);
+    assert_eq!(committed.accounting.applied, 0);
+    assert_eq!(court.store.broken_accounts(10).unwrap(), [did]);
+    assert_eq!(court.store.dead(None, 10).unwrap()[0].stage, "verify");
+    court.network.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn genuine_commits_of_both_curves_pass_in_order() {
+    let court = court().await;
+    let frames: Vec<Bytes> = commits(false).into_iter().map(|(_, frame)| frame).collect();
+    let passed = notarised(&court, &frames, None).await;
+    assert_eq!(passed.len(), frames.len());
+    assert!(passed.iter().all(|arrival| arrival.doubt.is_none()));
+    for did in commits(false).iter().map(|(did, _)| did) {
+        let of = |frames: Vec<Bytes>| -> Vec<i64> {
+            let events = frames.iter().map(|frame| commit(frame));
+            let own = events.filter(|event| event.repo == did);
+            own.map(|event| event.seq).collect()
+        };
+        let out = passed.iter().map(|arrival| arrival.frame.clone());
+        assert_eq!(of(out.collect()), of(frames.clone()));
+    }
+    court.network.stop().await;
+}
+
+/// The host of the waiting account accepts connections and never answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_cannot_be_had_holds_up_only_its_own_account_and_the_cursor() {
+    let court = court().await;
+    let hole = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", hole.local_addr().unwrap());
+    let waiting = commits(true).swap_remove(0).1;
+    let others: Vec<Bytes> = commits(false).into_iter().map(|(_, frame)| frame).collect();
+    let mut frames = vec![waiting.clone()];
+    frames.extend(others.clone());
+    let passed = notarised(&court, &frames, Some(&url)).await;
+    assert_eq!(passed.len(), others.len(), "everybody else's");
+    let floor = commit(&waiting).seq - 1;
+    assert!(passed.iter().all(|arrival| arrival.floor == Some(floor)));
+    court.network.stop().await;
+}
+
+fn opened(court: &Court, event: CommitEvent<'_>) -> Item {
+    match court.decoder.open(&Frame::Commit(event).to_bytes()) {
+        Opened::Item { item, .. } => item,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_left_out_of_a_commit_is_found_by_its_proof() {
+    let court = court().await;
+    let all = commits(false);
+    let event = all
+        .iter()
+        .map(|(_, frame)| commit(frame))
+        .find(|event| event.prev_data.is_some())
+        .expect("a commit that is not the first");
+    assert!(matches!(opened(&court, event.clone()), Item::Commit(_)));
+    let mut short = event.clone();
+    short.ops.pop();
+    let Item::Unopened(letter) = opened(&court, short) else {
+        panic!("believed");
+    };
+    assert_eq!(letter.stage, "verify");
+    let mut other = event;
+    other.prev_data = Some(Cid::of_cbor(b"another tree"));
+    assert!(matches!(opened(&court, other), Item::Unopened(_)));
+    court.network.stop().await;
+}
