@@ -51,3 +51,6 @@ pub mod authority;
 
 // The asking side: replication, step by step.
 pub mod sync;
+
+// Is every block what it says it is?
+pub mod verify;
