@@ -326,8 +326,6 @@ pub struct Serve {
     pub body_bytes_max: usize,
     /// Seconds a request may take.
     pub timeout_s: u64,
-    /// Memory for hot record bodies, in MiB.
-    pub cache_mib: usize,
 }
 
 impl Default for Serve {
@@ -339,7 +337,6 @@ impl Default for Serve {
             requests_max: 1024,
             body_bytes_max: 1_000_000,
             timeout_s: 30,
-            cache_mib: 64,
         }
     }
 }
