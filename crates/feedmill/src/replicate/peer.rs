@@ -14,7 +14,7 @@ use blocklog::limits::Limits;
 use blocklog::message::{Advanced, Answer, Reply, Request, RequestId, SubscribeRequest};
 use blocklog::page::Selection;
 use blocklog::replica::{Mode, Target};
-use blocklog::store::{ReplicaStore, Role, StoreError};
+use blocklog::store::{LogStore, ReplicaStore, Role, StoreError};
 use blocklog::sync::{Input, Sync, SyncReport, SyncSettings};
 use futures_util::{SinkExt, StreamExt};
 use parking_lot::Mutex;
@@ -52,6 +52,19 @@ pub struct PeerSettings {
     pub lanes: Vec<(Target, Mode)>,
 }
 
+/// Why a replica cannot be.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    /// This log gives the positions of that space itself. Two authorities would
+    /// give one position to two blocks: name another space, or start with an
+    /// empty log.
+    #[error("the log is the authority of the space {0} itself")]
+    Authority(String),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 /// Why a connection ended.
 #[derive(Debug)]
 enum Ended {
@@ -87,9 +100,13 @@ impl Peer {
     /// described, unless they already are. Blocks.
     ///
     /// # Errors
-    /// If the store fails.
-    pub fn new(log: Log, settings: PeerSettings) -> Result<Self, StoreError> {
+    /// If the space is our own, or the store fails.
+    pub fn new(log: Log, settings: PeerSettings) -> Result<Self, PeerError> {
         log.open_space(&settings.space, Role::Replica)?;
+        let state = log.store().space(&settings.space)?;
+        if state.is_none_or(|state| state.role != Role::Replica) {
+            return Err(PeerError::Authority(settings.space));
+        }
         let held = log.store().lanes(&settings.space)?;
         for (target, mode) in &settings.lanes {
             let same = held

@@ -329,3 +329,17 @@ async fn a_log_is_the_live_replica_of_another_both_ways() {
     stop.send_replace(true);
     running.await.unwrap();
 }
+
+#[tokio::test]
+async fn a_space_of_our_own_is_never_made_a_replica() {
+    use super::peer::{Peer, PeerError, PeerSettings};
+    let server = serve(LogSettings::default()).await;
+    server.append(1).await;
+    let settings = PeerSettings {
+        url: "ws://nowhere".into(),
+        space: "space".into(),
+        lanes: Vec::new(),
+    };
+    let refused = Peer::new(server.log.clone(), settings).unwrap_err();
+    assert!(matches!(refused, PeerError::Authority(space) if space == "space"));
+}

@@ -267,7 +267,7 @@ impl<'a> Batch<'a> {
     fn finish(self) -> Result<()> {
         self.feeds
             .iter()
-            .try_for_each(|feed| feed.update(self.connection))?;
+            .try_for_each(|feed| feed.advance(self.connection))?;
         self.space.update(self.connection)
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn evict(
             .execute([block_id])?;
         feed.state.evicted_through = feed.state.evicted_through.max(*position);
     }
-    feed.update(connection)?;
+    feed.recede(connection)?;
     forget_heads(connection, space)?;
     Ok(surplus.len() as u64)
 }

@@ -194,7 +194,7 @@ impl Learner<'_> {
         self.connection.prepare_cached(sql)?.execute(values)?;
         if feed.state.position_max < position {
             feed.state.position_max = position;
-            feed.update(self.connection)?;
+            feed.advance(self.connection)?;
         }
         Ok(moved as u64)
     }
@@ -229,7 +229,7 @@ impl Learner<'_> {
         };
         let mut feed = feed.clone();
         feed.state.tip = Some(Tip::after(feed.state.tip.take(), &sealed));
-        feed.update(self.connection)?;
+        feed.advance(self.connection)?;
         Ok(Found {
             block_id,
             hash: theirs.hash,

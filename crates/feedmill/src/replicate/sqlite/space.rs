@@ -213,9 +213,10 @@ impl FeedRow {
         })
     }
 
-    pub(super) fn update(&self, connection: &Connection) -> Result<()> {
-        let sql = "UPDATE feeds SET tipSequence = ?2, tipActorId = ?3, tipHash = ?4, positionMax = ?5, \
-                   evictedThrough = ?6 WHERE feedPrivateId = ?1";
+    /// Write back what an append moves. No index holds these columns.
+    pub(super) fn advance(&self, connection: &Connection) -> Result<()> {
+        let sql = "UPDATE feeds SET tipSequence = ?2, tipActorId = ?3, tipHash = ?4, \
+                   positionMax = ?5 WHERE feedPrivateId = ?1";
         let tip = self.state.tip.as_ref();
         connection.prepare_cached(sql)?.execute(params![
             self.private_id,
@@ -223,8 +224,15 @@ impl FeedRow {
             tip.map(|tip| &tip.actor),
             tip.map(|tip| tip.hash.bytes().as_slice()),
             signed(self.state.position_max),
-            signed(self.state.evicted_through),
         ])?;
+        Ok(())
+    }
+
+    /// Write back how far the feed was evicted.
+    pub(super) fn recede(&self, connection: &Connection) -> Result<()> {
+        let sql = "UPDATE feeds SET evictedThrough = ?2 WHERE feedPrivateId = ?1";
+        let values = params![self.private_id, signed(self.state.evicted_through)];
+        connection.prepare_cached(sql)?.execute(values)?;
         Ok(())
     }
 
