@@ -3,4 +3,6 @@
 
 mod suite;
 
+use suite::promises;
+
 promises!(blocklog::memory::Memory::default());

@@ -204,6 +204,7 @@ impl Intake {
             ("repeated", units.repeated),
             ("superseded", units.superseded),
             ("filtered", units.filtered),
+            ("parked", units.parked),
             ("held", units.held),
             ("dead", units.dead),
         ] {

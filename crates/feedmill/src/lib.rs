@@ -8,8 +8,17 @@ pub mod clock;
 /// Named crash points.
 pub mod crash;
 
+/// The log as a service: blocks in SQLite, over HTTP and WebSocket.
+pub mod replicate;
+
+/// CEL over one record.
+pub mod expression;
+
 /// Configuration.
 pub mod config;
+
+/// What is done about a record that could not go on.
+pub mod settle;
 
 /// Where checked records come to rest.
 pub mod store;
@@ -19,6 +28,9 @@ pub mod check;
 
 /// From a frame's bytes to checked work.
 pub mod decode;
+
+/// Dead letters, shown and tried again.
+pub mod dead;
 
 /// Every metric by name.
 pub mod metrics;
@@ -31,6 +43,9 @@ pub mod source;
 
 /// Frames in, transactions out.
 pub mod intake;
+
+/// Parked records and alerts, in their time.
+pub mod tend;
 
 /// Where an account lives, and with which key it signs.
 pub mod identity;

@@ -16,6 +16,12 @@ pub const REFUSED: &str = "feedmill_firehose_validation_failures_total";
 pub const QUEUE: &str = "feedmill_firehose_queue_depth";
 /// Dead letters kept.
 pub const DEAD: &str = "feedmill_dead_letters";
+/// Records that wait for another.
+pub const PARKED: &str = "feedmill_parked_records";
+/// Parked records tried again, by what became of them.
+pub const SETTLED: &str = "feedmill_settled_total";
+/// Alerts, by alert and result.
+pub const ALERTS: &str = "feedmill_alerts_total";
 /// Units by what became of them.
 pub const UNITS: &str = "feedmill_units_total";
 /// Connections made to sources, by source and result.
@@ -46,6 +52,12 @@ pub const ALL: &[(&str, &str)] = &[
     (REFUSED, "records refused, by stage and collection"),
     (QUEUE, "events waiting, by queue"),
     (DEAD, "dead letters kept"),
+    (PARKED, "records that wait for another"),
+    (
+        SETTLED,
+        "parked records tried again, by what became of them",
+    ),
+    (ALERTS, "alerts, by alert and result"),
     (UNITS, "units of work by what became of them"),
     (CONNECTIONS, "connections to sources, by source and result"),
     (RESYNCS, "repositories fetched to repair a gap, by result"),
@@ -67,7 +79,7 @@ pub fn recorder() -> &'static PrometheusHandle {
         drop(metrics::set_global_recorder(recorder));
         for (name, meaning) in ALL {
             match *name {
-                LAG | QUEUE | DEAD => describe_gauge!(*name, *meaning),
+                LAG | QUEUE | DEAD | PARKED => describe_gauge!(*name, *meaning),
                 COMMIT_SECONDS | REQUEST_SECONDS => describe_histogram!(*name, *meaning),
                 _ => describe_counter!(*name, *meaning),
             }

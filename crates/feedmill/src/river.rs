@@ -11,6 +11,7 @@
 //! intake drains what it was given, then the server finishes open requests.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle as ThreadHandle;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::backfill::Backfill;
 use crate::check::{CheckError, Checker};
@@ -30,7 +31,11 @@ use crate::fanout::Fanout;
 use crate::identity::{IdentityError, Resolver};
 use crate::intake::{self, Gathering, Intake};
 use crate::notary::Notary;
+use crate::replicate;
+use crate::replicate::log::Log;
+use crate::replicate::sqlite::SqliteLog;
 use crate::resync::Resync;
+use crate::serve::admin::{Admin, TOKEN};
 use crate::serve::{self, Server};
 use crate::source::jetstream::Jetstream;
 use crate::source::stream::{Dialect, Stream};
@@ -38,6 +43,10 @@ use crate::source::{Arrival, Rewind};
 use crate::status::{Status, StreamKind};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Plan, SharedStore, StoreError};
+use crate::tend::{self, Tend};
+
+/// How often old blocks of the log are looked for.
+const RETAIN_EVERY: Duration = Duration::from_secs(60);
 
 /// Which parts of the river run in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +74,8 @@ pub enum StartError {
         #[source]
         source: std::io::Error,
     },
+    #[error("log")]
+    Log(#[source] blocklog::store::StoreError),
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
 }
@@ -104,6 +115,7 @@ pub struct River {
     pub store: SharedStore,
     pub plan: Arc<Plan>,
     pub status: Arc<Status>,
+    checker: Arc<Checker>,
     /// Where the server listens.
     pub address: Option<SocketAddr>,
     stop_sources: watch::Sender<bool>,
@@ -119,14 +131,17 @@ impl River {
     /// Starts all stages of a role.
     pub async fn start(config: &Config, start: Start<'_>) -> Result<Self, StartError> {
         crate::metrics::recorder();
+        crate::identity::provide_tls();
         let store = SqliteStore::open(&config.store, Plan::new(config))?;
         let plan = Arc::clone(store.plan());
+        let checker = Checker::new(config, Arc::clone(&plan), start.lexicons)?;
         let embedded = Arc::new(store);
         let store: SharedStore = Arc::clone(&embedded) as SharedStore;
         let mut river = Self {
             store,
             plan,
             status: Arc::new(Status::default()),
+            checker: Arc::new(checker),
             address: None,
             stop_sources: watch::Sender::new(false),
             stop_server: watch::Sender::new(false),
@@ -147,12 +162,13 @@ impl River {
     }
 
     fn ingest(&mut self, config: &Config, start: &Start<'_>) -> Result<(), StartError> {
-        let checker = Arc::new(Checker::new(
-            config,
-            Arc::clone(&self.plan),
-            start.lexicons,
-        )?);
-        let decoder = Decoder::new(checker, &config.intake);
+        let decoder = Decoder::new(Arc::clone(&self.checker), &config.intake);
+        let tend = Tend::new(Arc::clone(&self.store), config.settle.clone());
+        self.sources.push(tokio::spawn(tend::run(
+            tend,
+            start.clock.clone(),
+            self.stop_sources.subscribe(),
+        )));
         let resolver = Arc::new(Resolver::new(
             &config.intake.plc_url,
             config.intake.did_web_url.as_deref(),
@@ -192,21 +208,35 @@ impl River {
             let task = resync.run(config.intake.resync_max, hints, stop);
             self.sources.push(tokio::spawn(task));
         }
-        if let Some(url) = &config.intake.backfill {
-            let backfill = Backfill {
-                url: url.clone(),
-                collections: nsids(config),
-                every_s: (config.intake.backfill_h * 3600).cast_signed(),
-                store: Arc::clone(&self.store),
-                resolver,
-                clock: start.clock.clone(),
-                status: Arc::clone(&self.status),
-                broken,
-            };
-            let task = backfill.run(self.stop_sources.subscribe());
-            self.sources.push(tokio::spawn(task));
-        }
+        self.backfill(config, start, resolver, broken);
         Ok(())
+    }
+
+    /// Starts reading lists of accounts, where that is asked.
+    fn backfill(
+        &mut self,
+        config: &Config,
+        start: &Start<'_>,
+        resolver: Arc<Resolver>,
+        broken: watch::Sender<u64>,
+    ) {
+        let Some(url) = &config.intake.backfill else {
+            return;
+        };
+        let backfill = Backfill {
+            url: url.clone(),
+            collections: nsids(config),
+            every_s: (config.intake.backfill_h * 3600).cast_signed(),
+            store: Arc::clone(&self.store),
+            resolver,
+            clock: start.clock.clone(),
+            status: Arc::clone(&self.status),
+            broken,
+        };
+        // Said at once, so that nobody takes the time before the first look for the end.
+        self.status.listing.store(true, Ordering::Relaxed);
+        let task = backfill.run(self.stop_sources.subscribe());
+        self.sources.push(tokio::spawn(task));
     }
 
     /// Starts reading one source; with signatures checked on the way where that is asked.
@@ -286,7 +316,7 @@ impl River {
             .await
             .map_err(listen)?;
         self.address = Some(listener.local_addr().map_err(listen)?);
-        let server = Server::new(
+        let mut server = Server::new(
             config,
             Arc::clone(&self.plan),
             Arc::clone(&self.store),
@@ -294,7 +324,14 @@ impl River {
             Arc::clone(&self.status),
             start.clock.clone(),
         );
-        let router = serve::router(Arc::new(server), config.serve.body_bytes_max);
+        server.admin = Some(Admin {
+            token: std::env::var(TOKEN).ok(),
+            checker: Arc::clone(&self.checker),
+        });
+        let mut router = serve::router(Arc::new(server), config.serve.body_bytes_max);
+        if let Some(file) = &config.log.file {
+            router = router.merge(self.log(file, config, start)?);
+        }
         self.server = Some(tokio::spawn(serve::run(
             listener,
             router,
@@ -302,6 +339,38 @@ impl River {
         )));
         info!(address = ?self.address, "serving");
         Ok(())
+    }
+
+    /// Opens the log and keeps its retention; its paths join the server's.
+    fn log(
+        &mut self,
+        file: &Path,
+        config: &Config,
+        start: &Start<'_>,
+    ) -> Result<axum::Router, StartError> {
+        let store = Arc::new(SqliteLog::open(file).map_err(StartError::Log)?);
+        let log = Log::new(store, config.log.clone(), start.clock.clone());
+        let (keeper, mut stop) = (log.clone(), self.stop_sources.subscribe());
+        self.sources.push(tokio::spawn(async move {
+            while !*stop.borrow() {
+                tokio::select! {
+                    () = tokio::time::sleep(RETAIN_EVERY) => {}
+                    _ = stop.changed() => break,
+                }
+                let log = keeper.clone();
+                match tokio::task::spawn_blocking(move || log.retain()).await {
+                    Ok(Ok(0)) => {}
+                    Ok(Ok(blocks)) => {
+                        info!(blocks, "the log let go of blocks past their retention")
+                    }
+                    Ok(Err(error)) => {
+                        warn!(%error, "the log could not let go of old blocks; it will try again")
+                    }
+                    Err(_) => return,
+                }
+            }
+        }));
+        Ok(replicate::router(log))
     }
 
     /// Stops in order and waits: sources, intake with what it was given, server.

@@ -21,8 +21,6 @@ const KIND_SHIFT: u32 = 27;
 const PLACE: u32 = (1 << KIND_SHIFT) - 1;
 const DROPPED: u16 = 1 << 15;
 const NARROWEST: usize = 8;
-/// Readers whose rings are fetched at once.
-const ABREAST: usize = 32;
 /// Entries a late record is compared with before its place is searched by halves.
 const STEPS_MAX: usize = 12;
 
@@ -131,9 +129,8 @@ impl Rings {
 
     /// Adds a record to many rings; how many it was written to.
     ///
-    /// Two rounds over a few readers at a time: the first only looks, so that
-    /// the misses of all of them are under way at once; stores would wait for
-    /// each other.
+    /// Nothing in one push waits for another, so the processor has many of
+    /// them under way at once; looking ahead by hand was measured and slower.
     pub(crate) fn push_all(
         &mut self,
         slots: &[u32],
@@ -142,44 +139,10 @@ impl Rings {
         records: &Records,
     ) -> u64 {
         let mut pushes = 0;
-        for few in slots.chunks(ABREAST) {
-            if few.len() > 1 {
-                let mut heads = [Head::default(); ABREAST];
-                for (head, &slot) in heads.iter_mut().zip(few) {
-                    *head = self.heads.get(slot).copied().unwrap_or_default();
-                }
-                let mut seen = 0;
-                for head in heads.iter().take(few.len()) {
-                    seen ^= self.cell_after(*head);
-                }
-                std::hint::black_box(seen);
-            }
-            for &slot in few {
-                pushes += u64::from(self.push(slot, number, time_us, records));
-            }
+        for &slot in slots {
+            pushes += u64::from(self.push(slot, number, time_us, records));
         }
         pushes
-    }
-
-    #[inline]
-    fn cell_after(&self, head: Head) -> u32 {
-        let slab = self.slabs.get(head.kind());
-        slab.map_or(0, |slab| slab.cell(head.ring(), usize::from(head.end)))
-    }
-
-    /// What the next push to `slot` will overwrite; only to have it at hand.
-    #[inline]
-    pub(crate) fn next_cell(&self, slot: u32) -> u32 {
-        let Some(head) = self.heads.get(slot) else {
-            return 0;
-        };
-        self.cell_after(*head)
-    }
-
-    /// Where the ring of `slot` lies; only to have it at hand.
-    #[inline]
-    pub(crate) fn head_of(&self, slot: u32) -> u32 {
-        self.heads.get(slot).map_or(0, |head| head.place)
     }
 
     /// Adds a record to the ring of `slot`; true if it was written.
@@ -507,6 +470,23 @@ impl Rings {
         list.truncate(items_max);
         self.build(slot, &list, dropped, records);
         *self.floors.slot(slot) = floor.after_us;
+    }
+
+    /// Moves the ring to a lower free place, if there is one, so that the chunks
+    /// above can be returned.
+    pub(crate) fn sink(&mut self, slot: u32) {
+        let Some(head) = self.heads.get_mut(slot) else {
+            return;
+        };
+        if head.place == NONE {
+            return;
+        }
+        let kind = head.kind();
+        if let Some(slab) = self.slabs.get_mut(kind)
+            && let Some(lower) = slab.sink(head.ring())
+        {
+            head.place = (kind as u32) << KIND_SHIFT | lower;
+        }
     }
 
     /// Drops the entries that are gone; true if there were any.

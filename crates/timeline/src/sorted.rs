@@ -3,16 +3,16 @@
 //! In:    numbers to add and remove, one at a time, in any order.
 //! Out:   membership, and a walk in ascending order from any number.
 //! Never: a step whose cost grows with the set; the longest is one block moved
-//!        and, once in a thousand additions, one list of blocks.
+//!        and, once in some hundred additions, one list of blocks.
 //!
 //! The order matters for speed: a fan-out walks readers by ascending number,
 //! so their timelines are touched in the order they lie in memory. It matters
 //! for truth as well: a background fan-out remembers the number it has come to
 //! and goes on from there whatever was added or removed in between.
 
-const BLOCK_MAX: usize = 2048;
+const BLOCK_MAX: usize = 1024;
 
-/// A set of `u32` in blocks of at most 2048.
+/// A set of `u32` in blocks of at most 1024.
 ///
 /// The first block stands in the set itself, because most sets have no other
 /// and a fan-out pays for every pointer it follows.

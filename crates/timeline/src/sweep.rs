@@ -118,6 +118,7 @@ impl Feed {
         for lane in &mut self.lanes {
             work += 1 + lane.rings.len(slot) / 8;
             lane.rings.compact(slot, &lane.records);
+            lane.rings.sink(slot);
         }
         work
     }

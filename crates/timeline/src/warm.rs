@@ -18,8 +18,6 @@ use std::hint::black_box;
 
 /// Records whose memory is fetched together.
 pub(crate) const BATCH: usize = 32;
-/// Readers of one key whose rings are fetched before their pushes begin.
-const READERS_MAX: usize = 64;
 
 /// The way from a key to the memory behind it, as far as it is known.
 #[derive(Debug, Clone, Copy)]
@@ -59,31 +57,16 @@ impl Feed {
         }
         for trail in &trails {
             seen ^= trail.outbox.and_then(Sequence::newest).unwrap_or(0);
-            seen ^= self.slots(trail).last().copied().unwrap_or(0);
+            seen ^= trail
+                .audience
+                .and_then(|key| key.readers.iter().next())
+                .unwrap_or(0);
         }
         for trail in &trails {
             if let Some(newest) = trail.outbox.and_then(Sequence::newest) {
                 seen ^= lane.records.touch_uri(newest);
             }
-            for &slot in self.slots(trail) {
-                seen ^= lane.rings.head_of(slot);
-            }
-        }
-        for trail in &trails {
-            for &slot in self.slots(trail) {
-                seen ^= lane.rings.next_cell(slot);
-            }
         }
         black_box(seen);
-    }
-
-    /// The readers a record of this key is pushed to at once, if they are few.
-    fn slots<'a>(&self, trail: &Trail<'a>) -> &'a [u32] {
-        match trail.audience {
-            Some(key) if !key.pulled && key.readers.len() <= READERS_MAX => {
-                key.readers.slices_from(0).next().unwrap_or(&[])
-            }
-            _ => &[],
-        }
     }
 }

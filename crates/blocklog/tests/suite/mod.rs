@@ -17,10 +17,9 @@ pub mod keeping;
 pub mod learning;
 
 /// Run every promise against the stores `$make` makes.
-#[macro_export]
 macro_rules! promises {
     ($make:expr) => {
-        $crate::promises!(@each $make;
+        promises!(@each $make;
             keeping {
                 positions_count_from_one_over_all_feeds,
                 the_same_block_again_keeps_its_position,
@@ -60,10 +59,11 @@ macro_rules! promises {
     (@each $make:expr; $($group:ident { $($name:ident,)* })*) => {
         $($(#[test]
         fn $name() {
-            $crate::suite::$group::$name(&$make);
+            suite::$group::$name(&$make);
         })*)*
     };
 }
+pub(crate) use promises;
 
 const SPACE: &str = "space";
 

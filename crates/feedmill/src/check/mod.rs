@@ -8,6 +8,8 @@
 //! Everything that can be known from the record alone is worked out here,
 //! once: its JSON, its time, its references, its keys.
 
+mod rule;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -102,7 +104,13 @@ impl Checker {
                 Rule {
                     validate: collection.validate,
                     time_path: collection.time_path().map(str::to_owned),
-                    links: collection.links.clone(),
+                    // A field by which records are looked up must be found again.
+                    links: collection
+                        .links
+                        .iter()
+                        .chain(plan.needs.fields(nsid))
+                        .cloned()
+                        .collect(),
                 },
             );
         }
@@ -132,6 +140,7 @@ impl Checker {
             }
             Err(error) => Verdict::Refused(DeadLetter {
                 stage: "decode".into(),
+                cid: cid.to_string(),
                 message: chain(&error),
                 raw: bytes_for_inspection(block),
                 ..letter(claim)
@@ -185,16 +194,19 @@ impl Checker {
                 .validate(claim.collection, value)
                 .and_then(|()| self.catalog.validate_key(claim.collection, claim.rkey));
             if let Err(fault) = fault {
-                return Verdict::Refused(DeadLetter {
+                let letter = DeadLetter {
                     stage: "lexicon".into(),
                     message: fault.to_string(),
                     path: fault.path.clone(),
                     expected: fault.expected.clone(),
                     received: fault.received.clone(),
-                    raw: shortened(&body),
-                    ..letter(claim)
-                });
+                    ..DeadLetter::default()
+                };
+                return refused(claim, cid, &body, letter);
             }
+        }
+        if let Some(letter) = rule::broken(&self.plan, claim, value) {
+            return refused(claim, cid, &body, letter);
         }
         let mut found: Vec<(String, String)> = Vec::new();
         let mut add = |path: &str, target: &str| found.push((path.to_owned(), target.to_owned()));
@@ -216,6 +228,19 @@ impl Checker {
             body,
         })
     }
+}
+
+/// A record that was understood and is at fault. It is kept whole, so that it can be replayed.
+fn refused(claim: Claim<'_>, cid: Option<Cid>, body: &[u8], fault: DeadLetter) -> Verdict {
+    Verdict::Refused(DeadLetter {
+        did: claim.did.to_owned(),
+        collection: claim.collection.to_owned(),
+        rkey: claim.rkey.to_owned(),
+        rev: claim.rev,
+        cid: cid.map(|cid| cid.to_string()).unwrap_or_default(),
+        raw: String::from_utf8_lossy(body).into_owned(),
+        ..fault
+    })
 }
 
 fn letter(claim: Claim<'_>) -> DeadLetter {

@@ -1,6 +1,8 @@
 //! The command line: one verb, one file.
 
+mod bench;
 mod config;
+mod dead;
 mod demo;
 mod run;
 mod simulate;
@@ -39,9 +41,14 @@ enum Verb {
         /// The file to check
         file: PathBuf,
     },
+    /// Dead letters: list, show, replay, discard
+    #[command(subcommand)]
+    Dead(dead::Dead),
     /// Simulated networks
     #[command(subcommand)]
     Sim(simulate::Sim),
+    /// Measure, each figure with its baseline beside it
+    Bench(bench::Bench),
 }
 
 /// Runs the program.
@@ -54,7 +61,9 @@ pub fn main() -> ExitCode {
         Verb::Serve(run) => run.run(crate::river::Role::Serve),
         Verb::Init { file } => config::init(&file),
         Verb::CheckConfig { file } => config::check(&file),
+        Verb::Dead(dead) => dead.run(),
         Verb::Sim(sim) => sim.run(),
+        Verb::Bench(bench) => bench.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

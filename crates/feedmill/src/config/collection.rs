@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::rule::{Requires, Rule};
+
 /// One collection.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,6 +27,12 @@ pub struct Collection {
     /// Dotted paths of further fields that refer to records, beside those the lexicon shows.
     #[serde(default)]
     pub links: Vec<String>,
+    /// What must be true of its records, beyond their lexicon.
+    #[serde(default, rename = "rule")]
+    pub rules: Vec<Rule>,
+    /// What must be there before one of its records is applied.
+    #[serde(default)]
+    pub requires: Vec<Requires>,
 }
 
 /// Which field tells a record's time.

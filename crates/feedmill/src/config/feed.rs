@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::Collection;
+use crate::expression::Expression;
 
 /// One feed as it was typed; [`Feed::follows`] and [`Feed::targets`] say what it means.
 #[derive(Debug, Clone, Deserialize)]
@@ -29,6 +30,19 @@ pub struct Feed {
     /// Collections of mutes and blocks: records whose subject the reader hides.
     #[serde(default)]
     hide: Vec<FollowForm>,
+    /// The first whose `when` is true replaces a record's keys.
+    #[serde(default, rename = "rule")]
+    rules: Vec<KeyRule>,
+}
+
+/// `[[feeds.<name>.rule]]`: other keys for some records.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyRule {
+    /// CEL; a record for which it cannot be evaluated does not match.
+    pub when: String,
+    /// `author`, or dotted paths.
+    pub keys: Vec<String>,
 }
 
 /// What a reader meets after `max_items` entries.
@@ -69,6 +83,8 @@ struct TargetTable {
     collection: String,
     keys: Option<Vec<String>>,
     max_items: Option<u32>,
+    #[serde(rename = "where")]
+    condition: Option<String>,
 }
 
 /// A collection whose records are follows (or mutes): the author follows what `subject` names.
@@ -91,6 +107,8 @@ pub struct Target {
     pub keys: Vec<String>,
     /// Entries held in memory per reader.
     pub max_items: u32,
+    /// CEL: only records for which it is true are delivered.
+    pub condition: Option<String>,
 }
 
 fn follow() -> OneOrMany<FollowForm> {
@@ -140,14 +158,40 @@ impl Feed {
                     collection: collection.clone(),
                     keys: vec!["author".into()],
                     max_items: self.max_items,
+                    condition: None,
                 },
                 TargetForm::Full(table) => Target {
                     collection: table.collection.clone(),
                     keys: table.keys.clone().unwrap_or_else(|| vec!["author".into()]),
                     max_items: table.max_items.unwrap_or(self.max_items),
+                    condition: table.condition.clone(),
                 },
             })
             .collect()
+    }
+
+    /// Other keys for some records, in order.
+    pub fn rules(&self) -> &[KeyRule] {
+        &self.rules
+    }
+
+    /// The first expression that cannot be used, with its key.
+    fn expression_fault(&self) -> Option<(String, String)> {
+        for (index, rule) in self.rules.iter().enumerate() {
+            if rule.keys.is_empty() {
+                return Some((format!("rule.{index}.keys"), "names no key".into()));
+            }
+            if let Err(error) = Expression::condition(&rule.when) {
+                return Some((format!("rule.{index}.when"), error.to_string()));
+            }
+        }
+        self.targets()
+            .iter()
+            .enumerate()
+            .find_map(|(index, target)| {
+                let error = Expression::condition(target.condition.as_ref()?).err()?;
+                Some((format!("targets.{index}.where"), error.to_string()))
+            })
     }
 
     pub(super) fn fault(
@@ -189,6 +233,7 @@ impl Feed {
                 return at("max_items", "must lie between 1 and 100000".into());
             }
         }
-        None
+        self.expression_fault()
+            .and_then(|(key, problem)| at(&key, problem))
     }
 }

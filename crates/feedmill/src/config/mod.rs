@@ -13,17 +13,24 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::replicate::settings::LogSettings;
+
 /// A collection of records.
 pub mod collection;
 /// A feed: follows, targets, keys.
 pub mod feed;
 /// Where in the file a key stands.
 mod place;
+/// Business rules, and what a record requires.
+pub mod rule;
+/// What happens to records that cannot go on.
+pub mod settle;
 /// Sections that are one stage's settings each.
 pub mod stage;
 
 pub use collection::Collection;
 pub use feed::Feed;
+pub use settle::Settle;
 pub use stage::{Intake, Serve, Source, Store, Timelines, Verify};
 
 /// The commented file that `feedmill init` writes.
@@ -53,12 +60,18 @@ pub struct Config {
     /// From the socket to the store.
     #[serde(default)]
     pub intake: Intake,
+    /// Parked records and dead letters.
+    #[serde(default)]
+    pub settle: Settle,
     /// Timelines in memory.
     #[serde(default)]
     pub timelines: Timelines,
     /// The HTTP server.
     #[serde(default)]
     pub serve: Serve,
+    /// The replicated log.
+    #[serde(default)]
+    pub log: LogSettings,
 }
 
 /// Why a configuration was refused. The message says what to change.
@@ -91,10 +104,10 @@ impl Config {
             source,
         })?;
         let mut config = Self::parse(&text)?;
-        // A lexicon folder or a dictionary is meant relative to the file that names it.
+        // A lexicon folder, log or dictionary is meant relative to the file that names it.
         let base = path.parent().unwrap_or(Path::new("."));
-        for dir in &mut config.lexicons {
-            *dir = base.join(&*dir);
+        for path in config.lexicons.iter_mut().chain(&mut config.log.file) {
+            *path = base.join(&*path);
         }
         for dictionary in config
             .sources
@@ -135,7 +148,10 @@ impl Config {
         }
         self.collections
             .iter()
-            .find_map(|(short, collection)| collection.fault(short))
+            .find_map(|(short, collection)| {
+                let fault = collection.fault(short);
+                fault.or_else(|| rule::fault(short, collection, &self.collections))
+            })
             .or_else(|| {
                 self.feeds
                     .iter()
@@ -149,6 +165,7 @@ impl Config {
             })
             .or_else(|| self.store.fault())
             .or_else(|| self.intake.fault())
+            .or_else(|| self.settle.fault())
             .or_else(|| self.timelines.fault())
             .or_else(|| self.serve.fault())
     }
@@ -245,7 +262,12 @@ mod tests {
             format!("{:?}", plain.timelines),
             format!("{:?}", spelled.timelines)
         );
+        assert_eq!(
+            format!("{:?}", plain.settle),
+            format!("{:?}", spelled.settle)
+        );
         assert_eq!(format!("{:?}", plain.serve), format!("{:?}", spelled.serve));
+        assert_eq!(format!("{:?}", plain.log), format!("{:?}", spelled.log));
         assert_eq!(format!("{:?}", plain.feeds), format!("{:?}", spelled.feeds));
         assert_eq!(
             format!("{:?}", plain.collections),

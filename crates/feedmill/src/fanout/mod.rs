@@ -85,7 +85,8 @@ pub struct Wish<'a> {
 /// A page of ids, newest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ids {
-    pub records: Vec<i64>,
+    /// Each record with the time by which it stands in the order.
+    pub records: Vec<(i64, Micros)>,
     pub next: Option<Position>,
 }
 
@@ -351,7 +352,7 @@ fn ids(entries: &[timeline::Entry], next: Option<timeline::Position>) -> Ids {
     Ids {
         records: entries
             .iter()
-            .map(|entry| entry.id.0.cast_signed())
+            .map(|entry| (entry.id.0.cast_signed(), entry.time_us))
             .collect(),
         next: next.map(|position| Position {
             time_us: position.time_us,

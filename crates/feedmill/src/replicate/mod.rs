@@ -16,6 +16,9 @@ pub mod hub;
 /// How much may be appended per second.
 pub mod rate;
 
+/// The body of a request, whole and bounded.
+pub mod body;
+
 /// Messages in CBOR.
 pub mod cbor;
 
@@ -28,8 +31,14 @@ pub mod service;
 /// The log over WebSocket.
 pub mod socket;
 
+/// This log as the replica of another.
+pub mod peer;
+
 /// Durable Streams, the public protocol, over the same store.
 pub mod streams;
+
+#[cfg(test)]
+mod tests;
 
 use axum::Router;
 use axum::routing::{get, post};

@@ -6,7 +6,7 @@
 
 use super::cbor;
 use super::log::Log;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -68,8 +68,8 @@ pub(super) async fn post(
         .batch_bytes_max
         .saturating_mul(2)
         .saturating_add(1 << 20);
-    let reply = match to_bytes(request.into_body(), body_bytes_max).await {
-        Ok(bytes) => answer(log, space, kind, incoming, bytes.to_vec()).await,
+    let reply = match super::body::read(request.into_body(), body_bytes_max).await {
+        Ok(bytes) => answer(log, space, kind, incoming, bytes).await,
         Err(_) => Reply {
             id: None,
             outcome: Err(Fault::TooLarge {

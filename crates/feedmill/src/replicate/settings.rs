@@ -58,6 +58,8 @@ impl KeepSetting {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSettings {
+    /// The file that holds the log; without it there is none.
+    pub file: Option<std::path::PathBuf>,
     /// Whether a space that is not known is made by its first append.
     pub make_spaces: bool,
     /// Who may append.
@@ -97,6 +99,7 @@ impl Default for LogSettings {
     fn default() -> Self {
         let limits = Limits::default();
         Self {
+            file: None,
             make_spaces: true,
             writers: WritersSetting::default(),
             keep: KeepSetting::default(),

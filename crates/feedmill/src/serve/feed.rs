@@ -137,9 +137,11 @@ fn from_memory(server: &Server, wanted: &Wanted<'_>) -> Result<Option<Page>, Xrp
     let Some(ids) = fanout.page(&wish)? else {
         return Ok(None);
     };
-    let rows = server.store.rows(&ids.records)?;
-    if rows.len() < ids.records.len() {
-        return Ok(None); // some went while we looked: the store answers at one instant
+    let numbers: Vec<i64> = ids.records.iter().map(|(id, _)| *id).collect();
+    let rows = server.store.rows(&numbers)?;
+    let shown = rows.iter().map(|row| (row.id, row.time_us));
+    if !shown.eq(ids.records.iter().copied()) {
+        return Ok(None); // some went or moved while we looked: the store answers at one instant
     }
     Ok(Some(Page {
         rows,

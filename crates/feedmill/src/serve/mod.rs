@@ -5,6 +5,8 @@
 //! Never: a request without a limit on size, time and number; a cause leaked
 //!        in a 500; a reader who waits for the writer.
 
+/// Dead letters for the operator.
+pub mod admin;
 /// Bodies from stored JSON.
 pub mod body;
 /// Opaque cursors.
@@ -16,6 +18,7 @@ mod health;
 /// Query parameters.
 pub mod params;
 mod records;
+mod references;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,6 +44,16 @@ use crate::store::{Plan, SharedStore};
 use error::XrpcError;
 use params::Params;
 
+/// Paths that are counted under their own name.
+const PATHS: [&str; 6] = [
+    "/",
+    "/health",
+    "/status",
+    "/metrics",
+    "/page/readers",
+    "/xrpc/_health",
+];
+
 /// What every request needs.
 #[derive(Debug)]
 pub struct Server {
@@ -51,6 +64,8 @@ pub struct Server {
     pub fanout: Option<Arc<Fanout>>,
     pub status: Arc<Status>,
     pub clock: Clock,
+    /// The operator's part, if it is given any.
+    pub admin: Option<admin::Admin>,
     methods: Vec<(String, Call)>,
     page_scan_max: usize,
     timeout: Duration,
@@ -63,6 +78,8 @@ enum Call {
     List(String),
     Get(String),
     Feed,
+    ListReferences,
+    GetReferences,
 }
 
 /// A successful answer.
@@ -88,7 +105,11 @@ impl Server {
         clock: Clock,
     ) -> Self {
         let ns = &config.namespace;
-        let mut methods = vec![(format!("{ns}.getFeed"), Call::Feed)];
+        let mut methods = vec![
+            (format!("{ns}.getFeed"), Call::Feed),
+            (format!("{ns}.listReferences"), Call::ListReferences),
+            (format!("{ns}.getReferences"), Call::GetReferences),
+        ];
         for (short, collection) in &config.collections {
             use crate::config::collection::Method as M;
             for method in &collection.methods {
@@ -106,6 +127,7 @@ impl Server {
             fanout,
             status,
             clock,
+            admin: None,
             methods,
             page_scan_max: config.timelines.page_scan_max,
             timeout: Duration::from_secs(config.serve.timeout_s),
@@ -131,6 +153,20 @@ impl Server {
             .ok_or_else(unresolved)
     }
 
+    /// What a request is counted under: one of our own names, so that strangers make no new ones.
+    fn label(&self, path: &str) -> String {
+        if path.starts_with("/admin/") {
+            return "/admin".to_owned(); // numbers are not labels
+        }
+        let method = path.strip_prefix("/xrpc/").unwrap_or(path);
+        let ours = PATHS.contains(&path) || self.methods.iter().any(|(name, _)| name == method);
+        if ours {
+            method.to_owned()
+        } else {
+            "other".to_owned()
+        }
+    }
+
     fn call(&self, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
         let call = self
             .methods
@@ -139,6 +175,8 @@ impl Server {
             .map(|(_, call)| call);
         match call {
             Some(Call::Feed) => feed::get(self, params),
+            Some(Call::ListReferences) => references::list(self, params),
+            Some(Call::GetReferences) => references::get(self, params),
             Some(Call::List(collection)) => records::list(self, collection, params),
             Some(Call::Get(collection)) => records::get(self, collection, params),
             None => Err(XrpcError::no_method(nsid)),
@@ -156,6 +194,7 @@ pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
         .route("/page/readers", get(readers))
         .route("/xrpc/_health", get(health))
         .route("/xrpc/{nsid}", any(xrpc))
+        .merge(admin::routes())
         .layer(CompressionLayer::new())
         .layer(middleware::from_fn_with_state(Arc::clone(&server), limits))
         .layer(CorsLayer::permissive().max_age(Duration::from_secs(86400)))
@@ -183,9 +222,7 @@ async fn limits(State(server): State<Arc<Server>>, request: Request, next: Next)
         return XrpcError::busy("too many requests at once; try again").into_response();
     };
     let begun = Instant::now();
-    let method = request.uri().path().trim_start_matches("/xrpc/").to_owned();
-    let known = method.starts_with('/') || server.methods.iter().any(|(name, _)| *name == method);
-    let label = if known { method } else { "unknown".to_owned() };
+    let label = server.label(request.uri().path());
     let response = match tokio::time::timeout(server.timeout, next.run(request)).await {
         Ok(response) => response,
         Err(_) => XrpcError::slow().into_response(),

@@ -23,6 +23,19 @@ pub struct Batch {
     pub items: Vec<Item>,
 }
 
+impl Batch {
+    /// Work that no stream brought: it moves no cursor, and units it settles are
+    /// counted where they came from.
+    pub fn of_no_source(now_us: Micros, item: Item) -> Self {
+        Self {
+            source: String::new(),
+            cursor: None,
+            now_us,
+            items: vec![item],
+        }
+    }
+}
+
 /// One thing that the stream said.
 #[derive(Debug, Clone)]
 pub enum Item {
@@ -56,6 +69,12 @@ pub enum Item {
     Listed(Vec<String>),
     /// Something may be missing anywhere: every known account is to be fetched again, and every list read again.
     AllDue,
+    /// Parked records whose time has come, at most this many; not counted as received.
+    Settle(usize),
+    /// A dead letter and what today's checks say of its record; not counted as received.
+    Replay { letter: i64, verdict: Box<Verdict> },
+    /// A dead letter that is not kept any longer; its unit stays counted as dead.
+    Discard { letter: i64 },
 }
 
 /// Operations of one repository, made at once.
@@ -136,9 +155,13 @@ pub struct DeadLetter {
     pub collection: String,
     pub rkey: String,
     pub rev: u64,
-    /// Where it stopped: `frame`, `decode`, `verify`, `size`, `lexicon`, `rule`.
+    /// The record's CID, where it is known.
+    pub cid: String,
+    /// Where it stopped: `frame`, `decode`, `verify`, `size`, `lexicon`, `rule`, `dependency`.
     pub stage: String,
     pub message: String,
+    /// The rule that was broken, for stage `rule`.
+    pub rule: String,
     /// JSON path of the field at fault.
     pub path: Vec<String>,
     pub expected: String,

@@ -12,18 +12,28 @@ pub mod account;
 pub mod batch;
 /// What comes out on the other side: changes in order.
 pub mod change;
+/// Dead letters as they are asked for.
+pub mod letter;
+/// What must be there before a record is applied.
+pub mod need;
 /// Pages: positions, rows, cursors.
 pub mod page;
 /// What to derive from records: lanes and follow sources.
 pub mod plan;
+/// References between records.
+pub mod reference;
+/// Business rules, compiled.
+pub mod rule;
 /// The embedded implementation.
 pub mod sqlite;
 
 pub use account::{AccountStatus, Accounting};
 pub use batch::{Batch, Commit, Item, Op, Put, Verdict};
 pub use change::{Change, Drawn, Follows, Loaded};
+pub use letter::{Fate, LetterQuery};
 pub use page::{FeedQuery, ListQuery, Page, Position, Row};
 pub use plan::{LaneId, Plan, SourceId};
+pub use reference::{Reference, Referrer, ReferrerQuery};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +58,8 @@ pub struct Committed {
     pub position: i64,
     /// Accounts that were found out of step and need a resync.
     pub broken: Vec<String>,
+    /// What became of parked records and dead letters that were tried again.
+    pub fates: Vec<Fate>,
 }
 
 /// Where checked records come to rest.
@@ -126,8 +138,71 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn counts(&self) -> Result<Counts, StoreError>;
 
     /// Dead letters, newest first.
-    fn dead(&self, before: Option<i64>, limit: usize)
-    -> Result<Vec<batch::DeadLetter>, StoreError>;
+    fn letters(&self, query: &LetterQuery) -> Result<Vec<batch::DeadLetter>, StoreError>;
+
+    /// The newest dead letters before a number.
+    fn dead(
+        &self,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<batch::DeadLetter>, StoreError> {
+        self.letters(&LetterQuery {
+            before,
+            limit,
+            ..LetterQuery::default()
+        })
+    }
+
+    /// One dead letter; `None` if there is none of this number (any more).
+    fn letter(&self, id: i64) -> Result<Option<batch::DeadLetter>, StoreError>;
+
+    /// Tries parked records whose pause is over, at most `max`, in one transaction.
+    fn settle(&self, now_us: crate::clock::Micros, max: usize) -> Result<Committed, StoreError> {
+        self.commit(Batch::of_no_source(now_us, Item::Settle(max)))
+    }
+
+    /// Tries a dead letter's record again: the letter leaves in the transaction that applies the
+    /// record, supersedes it, parks it or buries it anew, and its unit is counted there instead.
+    fn replay(
+        &self,
+        now_us: crate::clock::Micros,
+        letter: i64,
+        verdict: Verdict,
+    ) -> Result<Fate, StoreError> {
+        let verdict = Box::new(verdict);
+        let batch = Batch::of_no_source(now_us, Item::Replay { letter, verdict });
+        Ok(self
+            .commit(batch)?
+            .fates
+            .first()
+            .copied()
+            .unwrap_or(Fate::Gone))
+    }
+
+    /// Forgets a dead letter; its unit stays counted as dead.
+    fn discard(&self, now_us: crate::clock::Micros, letter: i64) -> Result<Fate, StoreError> {
+        let batch = Batch::of_no_source(now_us, Item::Discard { letter });
+        Ok(self
+            .commit(batch)?
+            .fates
+            .first()
+            .copied()
+            .unwrap_or(Fate::Gone))
+    }
+
+    /// What waits and what is dead, for gauges and thresholds.
+    fn waiting(&self) -> Result<Waiting, StoreError>;
+
+    /// Visible records that refer to a URI.
+    fn referrers(&self, query: &ReferrerQuery) -> Result<Vec<Referrer>, StoreError>;
+
+    /// What the visible record at `uri` refers to, after (path, URI); `None` if it is not here.
+    fn references(
+        &self,
+        uri: &str,
+        after: Option<&(String, String)>,
+        limit: usize,
+    ) -> Result<Option<Vec<Reference>>, StoreError>;
 
     /// Readers (accounts with at least one follow of this source), at most `limit`, by number.
     fn followers(
@@ -140,6 +215,17 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
 /// A store shared by all stages.
 pub type SharedStore = Arc<dyn Store>;
+
+/// What waits and what is dead.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Records parked.
+    pub parked: i64,
+    /// When the first of them is tried again.
+    pub due_us: Option<crate::clock::Micros>,
+    /// Dead letters kept.
+    pub dead: i64,
+}
 
 /// Numbers for the operator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

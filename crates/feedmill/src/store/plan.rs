@@ -15,6 +15,11 @@ use record::value::Value;
 
 use crate::config::Config;
 use crate::config::collection::Method;
+use crate::config::feed::KeyRule;
+use crate::expression::{Expression, Scope};
+
+use super::need::Needs;
+use super::rule::Rule;
 
 /// A lane's number in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +36,35 @@ pub struct Lane {
     pub nsid: String,
     /// `author` or dotted paths.
     pub keys: Vec<String>,
+    /// Only records for which it is true are in the lane.
+    condition: Option<Expression>,
+    /// The first that is true replaces the keys.
+    rules: Vec<(Expression, Vec<String>)>,
+}
+
+impl Lane {
+    /// Whether every record of the collection is in it under its author alone.
+    pub fn lists_authors(&self) -> bool {
+        self.keys == ["author"] && self.condition.is_none() && self.rules.is_empty()
+    }
+
+    /// The paths of a record's keys; none if it is not in the lane.
+    fn paths(&self, scope: impl FnOnce() -> Scope) -> &[String] {
+        if self.condition.is_none() && self.rules.is_empty() {
+            return &self.keys;
+        }
+        let scope = scope();
+        if let Some(condition) = &self.condition
+            && condition.holds(&scope) != Ok(true)
+        {
+            return &[];
+        }
+        let matching = self
+            .rules
+            .iter()
+            .find(|(when, _)| when.holds(&scope) == Ok(true));
+        matching.map_or(&self.keys, |(_, keys)| keys)
+    }
 }
 
 /// One follow source.
@@ -69,6 +103,11 @@ pub struct Plan {
     pub sources: Vec<FollowSource>,
     pub feeds: Vec<FeedPlan>,
     by_nsid: BTreeMap<String, (Vec<LaneId>, Vec<SourceId>)>,
+    /// What records wait for.
+    pub needs: Needs,
+    /// Records parked at once.
+    pub parked_max: usize,
+    rules: BTreeMap<String, Vec<Rule>>,
 }
 
 /// What one record derives.
@@ -83,12 +122,18 @@ pub struct Derived {
 impl Plan {
     /// The plan of a checked configuration.
     pub fn new(config: &Config) -> Self {
-        let mut plan = Self::default();
+        let mut plan = Self {
+            needs: Needs::new(config),
+            parked_max: config.settle.parked_max,
+            ..Self::default()
+        };
         for collection in config.collections.values() {
             let nsid = &collection.collection;
             plan.by_nsid.entry(nsid.clone()).or_default();
+            let rules = collection.rules.iter().filter_map(Rule::new).collect();
+            plan.rules.insert(nsid.clone(), rules);
             if collection.methods.contains(&Method::ListRecords) {
-                plan.lane(nsid, &["author".to_owned()]);
+                plan.lane(nsid, &["author".to_owned()], None, &[]);
             }
         }
         for (name, feed) in &config.feeds {
@@ -98,7 +143,12 @@ impl Plan {
                 .filter_map(|target| {
                     let nsid = config.nsid(&target.collection)?.to_owned();
                     Some(FeedTarget {
-                        lane: plan.lane(&nsid, &target.keys),
+                        lane: plan.lane(
+                            &nsid,
+                            &target.keys,
+                            target.condition.as_deref(),
+                            feed.rules(),
+                        ),
                         short: target.collection,
                         nsid,
                         max_items: target.max_items,
@@ -127,8 +177,24 @@ impl Plan {
         plan
     }
 
-    fn lane(&mut self, nsid: &str, keys: &[String]) -> LaneId {
-        let spec = format!("{nsid} under {}", keys.join(" "));
+    fn lane(
+        &mut self,
+        nsid: &str,
+        keys: &[String],
+        condition: Option<&str>,
+        rules: &[KeyRule],
+    ) -> LaneId {
+        let mut spec = format!("{nsid} under {}", keys.join(" "));
+        if let Some(condition) = condition {
+            spec.push_str(&format!(" where {condition}"));
+        }
+        for rule in rules {
+            spec.push_str(&format!(
+                " when {} under {}",
+                rule.when,
+                rule.keys.join(" ")
+            ));
+        }
         if let Some(index) = self.lanes.iter().position(|lane| lane.spec == spec) {
             return LaneId(index);
         }
@@ -137,6 +203,13 @@ impl Plan {
             spec,
             nsid: nsid.to_owned(),
             keys: keys.to_vec(),
+            condition: condition.and_then(|text| Expression::condition(text).ok()),
+            rules: rules
+                .iter()
+                .filter_map(|rule| {
+                    Some((Expression::condition(&rule.when).ok()?, rule.keys.clone()))
+                })
+                .collect(),
         });
         self.by_nsid.entry(nsid.to_owned()).or_default().0.push(id);
         id
@@ -166,8 +239,13 @@ impl Plan {
     pub fn listing(&self, nsid: &str) -> Option<LaneId> {
         self.lanes
             .iter()
-            .position(|lane| lane.nsid == nsid && lane.keys == ["author"])
+            .position(|lane| lane.nsid == nsid && lane.lists_authors())
             .map(LaneId)
+    }
+
+    /// The business rules of a collection.
+    pub fn rules(&self, nsid: &str) -> &[Rule] {
+        self.rules.get(nsid).map_or(&[], Vec::as_slice)
     }
 
     /// The feed of this name.
@@ -185,8 +263,9 @@ impl Plan {
             .iter()
             .filter_map(|id| {
                 let lane = self.lanes.get(id.0)?;
-                let mut keys: Vec<String> = Vec::with_capacity(lane.keys.len());
-                for path in &lane.keys {
+                let paths = lane.paths(|| Scope::new(did, "", value));
+                let mut keys: Vec<String> = Vec::with_capacity(paths.len());
+                for path in paths {
                     let key = if path == "author" {
                         Some(did)
                     } else {

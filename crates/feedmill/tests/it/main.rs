@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout)]
 
 mod backfill;
+mod bad_input;
 mod bed;
+mod examples;
 mod jetstream;
 mod oracle;
 mod page;

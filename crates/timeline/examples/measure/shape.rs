@@ -51,7 +51,7 @@ fn followers_of(random: &mut Random, rank: u32, readers: u32) -> u32 {
         tail
     } else {
         // Capped where the body's own tail would overtake the public one.
-        (2.6 * random.normal()).exp().min(0.0035 * most)
+        (2.77 * random.normal()).exp().min(0.0026 * most)
     };
     count.round().clamp(0.0, most) as u32
 }

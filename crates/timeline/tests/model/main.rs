@@ -482,7 +482,7 @@ fn number(name: &str) -> Option<u64> {
 fn every_page_equals_the_model_and_every_timeline_is_complete_above_its_floor() {
     const STEPS_PER_WORLD: u64 = 700;
     const { assert!(KEYS > READERS) };
-    let steps = number("FEEDMILL_STEPS").unwrap_or(200_000);
+    let steps = number("FEEDMILL_STEPS").unwrap_or(140_000);
     let first = number("SEED");
     let worlds = if first.is_some() {
         1

@@ -15,6 +15,8 @@ mod page;
 mod row;
 mod schema;
 mod space;
+#[cfg(test)]
+mod tests;
 
 use append::Batch;
 use blocklog::block::{BlockKey, Head, Held};

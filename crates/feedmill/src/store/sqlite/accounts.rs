@@ -74,11 +74,14 @@ impl Apply<'_> {
             }
             Item::Listed(dids) => self.adopt(dids)?,
             Item::AllDue => self.all_due()?,
+            Item::Settle(max) => self.settle(*max)?,
+            Item::Replay { letter, verdict } => self.replay(*letter, verdict)?,
+            Item::Discard { letter } => self.discard(*letter)?,
         }
         Ok(())
     }
 
-    fn known(&self, key: i64) -> Result<Option<Known>, Error> {
+    pub(super) fn known(&self, key: i64) -> Result<Option<Known>, Error> {
         self.tx
             .prepare_cached(
                 "SELECT status, status_us, rev, data, snapshot, repair FROM account WHERE key = ?1",
@@ -110,55 +113,31 @@ impl Apply<'_> {
             self.tally.held -= units;
             self.tally.received -= units;
         }
-        let known = self.known_did(&commit.did)?;
         let genesis = commit.chain.is_some_and(|chain| chain.since.is_none());
-        if known.is_none() && commit.ops.is_empty() && !genesis {
-            self.count_filtered(commit);
-            return Ok(()); // a repository that holds nothing of interest
-        }
-        let (key, known) = match known {
+        let (key, known) = match self.known_did(&commit.did)? {
             Some(found) => found,
-            None => {
-                let key = self.names.key(self.tx, &commit.did)?;
-                self.tx
-                    .prepare_cached("INSERT INTO account (key) VALUES (?1)")?
-                    .execute([key])?;
-                (key, Known::default())
+            None if commit.ops.is_empty() && !genesis => {
+                self.count_filtered(commit);
+                return Ok(()); // a repository that holds nothing of interest
             }
+            None => (self.meet(&commit.did)?, Known::default()),
         };
         if let Some(chain) = commit.chain {
             let fresh = known.rev == 0;
-            if commit.rev > known.rev
-                && !fresh
-                && (known.repair == HOLDING || !follows(&known, chain))
-            {
+            let breaks = known.repair == HOLDING || !follows(&known, chain);
+            if commit.rev > known.rev && !fresh && breaks {
                 return self.hold(key, &known, commit);
             }
-            // History before the first commit we saw exists elsewhere: fetch it, but hold nothing.
-            let repair = if fresh && chain.since.is_some() {
-                DUE
-            } else {
-                known.repair
-            };
-            if repair != known.repair {
-                self.broken.push(commit.did.clone());
+            if fresh && chain.since.is_some() && known.repair == IN_STEP {
+                // History before the first commit we saw exists elsewhere: fetch it, but hold nothing.
+                self.mark(key, &commit.did, DUE)?;
             }
-            if commit.rev > known.rev {
-                self.tx
-                    .prepare_cached(
-                        "UPDATE account SET rev = ?2, data = ?3, repair = ?4 WHERE key = ?1",
-                    )?
-                    .execute(params![
-                        key,
-                        commit.rev.cast_signed(),
-                        bytes(chain.data),
-                        repair
-                    ])?;
-            }
-        } else if commit.rev > known.rev {
+        }
+        if commit.rev > known.rev {
+            let data = commit.chain.and_then(|chain| chain.data);
             self.tx
-                .prepare_cached("UPDATE account SET rev = ?2, data = NULL WHERE key = ?1")?
-                .execute(params![key, commit.rev.cast_signed()])?;
+                .prepare_cached("UPDATE account SET rev = ?2, data = ?3 WHERE key = ?1")?
+                .execute(params![key, commit.rev.cast_signed(), bytes(data)])?;
         }
         self.count_filtered(commit);
         let author = Author {
@@ -175,6 +154,15 @@ impl Apply<'_> {
             self.op(author, stamp, op)?;
         }
         Ok(())
+    }
+
+    /// Makes the row of an account that is new to us.
+    fn meet(&mut self, did: &str) -> Result<i64, Error> {
+        let key = self.names.key(self.tx, did)?;
+        self.tx
+            .prepare_cached("INSERT INTO account (key) VALUES (?1)")?
+            .execute([key])?;
+        Ok(key)
     }
 
     fn count_filtered(&mut self, commit: &Commit) {
@@ -219,10 +207,7 @@ impl Apply<'_> {
             Some((key, known)) if known.repair != HOLDING => self.mark(key, did, HOLDING),
             Some(_) => Ok(()),
             None => {
-                let key = self.names.key(self.tx, did)?;
-                self.tx
-                    .prepare_cached("INSERT INTO account (key) VALUES (?1)")?
-                    .execute([key])?;
+                let key = self.meet(did)?;
                 self.mark(key, did, DUE)
             }
         }
@@ -308,14 +293,16 @@ impl Apply<'_> {
                 self.op(author, stamp, &op)?;
             }
         }
-        Ok(())
+        self.end_parked(author.key, snapshot.rev, &|nsid, rkey| {
+            present.contains(&(nsid, rkey))
+        })
     }
 
     /// Every live record of an author: (collection, rkey).
     fn live_of(&self, author: i64) -> Result<Vec<(String, String)>, Error> {
         let mut found = Vec::new();
         for (index, lane) in self.plan.lanes.iter().enumerate() {
-            if lane.keys != ["author"] {
+            if !lane.lists_authors() {
                 continue;
             }
             let Some(id) = self.ids.lanes.get(index) else {
@@ -407,6 +394,7 @@ impl Apply<'_> {
                 "UPDATE account SET snapshot = max(snapshot, rev), repair = 0 WHERE key = ?1",
             )?
             .execute([key])?;
+        self.end_parked(key, u64::MAX >> 1, &|_, _| false)?;
         let units: Option<i64> = self
             .tx
             .prepare_cached("SELECT sum(units) FROM held WHERE account = ?1")?

@@ -12,8 +12,9 @@ use super::derive::{self, Ids, Subject};
 use super::names::{Names, hash};
 use crate::clock::Micros;
 use crate::store::account::Accounting;
-use crate::store::batch::{DeadLetter, Op, Put, Verdict};
+use crate::store::batch::{Op, Put, Verdict};
 use crate::store::change::Change;
+use crate::store::letter::Fate;
 use crate::store::plan::Plan;
 
 pub(super) const LIVE: i64 = 0;
@@ -35,6 +36,12 @@ pub(super) struct Apply<'a> {
     pub(super) broken: Vec<String>,
     /// Live records gained or lost, by collection number.
     pub(super) live: BTreeMap<i64, i64>,
+    /// Counters moved for other sources, whose records were released.
+    pub(super) others: BTreeMap<String, Accounting>,
+    /// Keys that have come and for which somebody may wait.
+    pub(super) released: Vec<String>,
+    pub(super) parked_some: bool,
+    pub(super) fates: Vec<Fate>,
 }
 
 /// What became of one operation.
@@ -43,7 +50,33 @@ pub(super) enum Outcome {
     Applied,
     Repeated,
     Superseded,
+    Parked,
     Dead,
+}
+
+impl Outcome {
+    /// The counter of an outcome.
+    pub(super) fn counter(self, counters: &mut Accounting) -> &mut i64 {
+        match self {
+            Self::Applied => &mut counters.applied,
+            Self::Repeated => &mut counters.repeated,
+            Self::Superseded => &mut counters.superseded,
+            Self::Parked => &mut counters.parked,
+            Self::Dead => &mut counters.dead,
+        }
+    }
+}
+
+impl From<Outcome> for Fate {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Applied => Self::Applied,
+            Outcome::Repeated => Self::Repeated,
+            Outcome::Superseded => Self::Superseded,
+            Outcome::Parked => Self::Parked,
+            Outcome::Dead => Self::Buried,
+        }
+    }
 }
 
 /// Whose operation it is.
@@ -66,10 +99,10 @@ pub(super) struct Stamp {
 }
 
 #[derive(Debug)]
-struct Stored {
+pub(super) struct Stored {
     id: i64,
-    rev: u64,
-    state: i64,
+    pub(super) rev: u64,
+    pub(super) state: i64,
     time: i64,
     seen: i64,
     cid: Option<Vec<u8>>,
@@ -79,15 +112,9 @@ impl Apply<'_> {
     /// Applies one operation and counts it.
     pub(super) fn op(&mut self, author: Author<'_>, stamp: Stamp, op: &Op) -> Result<(), Error> {
         let outcome = self.decide(author, stamp, op)?;
-        let counter = match outcome {
-            Outcome::Applied => &mut self.tally.applied,
-            Outcome::Repeated => &mut self.tally.repeated,
-            Outcome::Superseded => &mut self.tally.superseded,
-            Outcome::Dead => &mut self.tally.dead,
-        };
-        *counter += 1;
+        *outcome.counter(&mut self.tally) += 1;
         self.tally.received += 1;
-        Ok(())
+        self.release()
     }
 
     fn decide(&mut self, author: Author<'_>, stamp: Stamp, op: &Op) -> Result<Outcome, Error> {
@@ -104,11 +131,13 @@ impl Apply<'_> {
             rkey: &op.rkey,
             uri,
         };
+        if self.plan.needs.may_wait(&op.collection)
+            && let Some(outcome) = self.meet_parked(&at, stamp, &op.verdict)?
+        {
+            return Ok(outcome);
+        }
         match &op.verdict {
-            Verdict::Put(put) => {
-                self.put(&at, stamp, stored, put)?;
-                Ok(Outcome::Applied)
-            }
+            Verdict::Put(put) => self.admit(&at, stamp, stored, put),
             Verdict::Delete => {
                 self.clear(&at, stamp, stored, DELETED)?;
                 Ok(Outcome::Applied)
@@ -121,7 +150,7 @@ impl Apply<'_> {
         }
     }
 
-    fn find(
+    pub(super) fn find(
         &self,
         uri: &str,
         collection: i64,
@@ -146,7 +175,7 @@ impl Apply<'_> {
             .optional()
     }
 
-    fn put(
+    pub(super) fn put(
         &mut self,
         at: &Place<'_>,
         stamp: Stamp,
@@ -259,7 +288,7 @@ impl Apply<'_> {
     }
 
     /// Leaves a tombstone, whatever stood there.
-    fn clear(
+    pub(super) fn clear(
         &mut self,
         at: &Place<'_>,
         stamp: Stamp,
@@ -325,21 +354,6 @@ impl Apply<'_> {
         }
         Ok(())
     }
-
-    /// Keeps a dead letter.
-    pub(super) fn bury(&mut self, letter: &DeadLetter) -> Result<(), Error> {
-        let path = serde_json::to_string(&letter.path).unwrap_or_default();
-        self.tx
-            .prepare_cached(
-                "INSERT INTO dead (source, did, collection, rkey, rev, stage, message, path, expected, received, raw, cursor, time)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
-            )?
-            .execute(params![
-                self.source, letter.did, letter.collection, letter.rkey, letter.rev.cast_signed(), letter.stage,
-                letter.message, path, letter.expected, letter.received, letter.raw, self.cursor, self.now_us
-            ])?;
-        Ok(())
-    }
 }
 
 /// Where an operation lands.
@@ -365,7 +379,7 @@ impl Place<'_> {
 }
 
 /// The outcome of an operation that changes nothing; `None` if it must be applied.
-fn settled(
+pub(super) fn settled(
     stored: Option<&Stored>,
     author: Author<'_>,
     stamp: Stamp,

@@ -6,13 +6,16 @@
 mod accounts;
 mod adopt;
 mod apply;
+mod dead;
 mod derive;
 mod feed;
 mod load;
 mod names;
 mod outbox;
+mod parked;
 mod read;
 mod rebuild;
+mod reference;
 mod schema;
 mod writer;
 
@@ -29,7 +32,9 @@ use super::batch::{Batch, DeadLetter};
 use super::change::{Drawn, Follows, Loaded};
 use super::page::{FeedQuery, ListQuery, Page, Position, Row};
 use super::plan::{Plan, SourceId};
-use super::{Committed, Counts, Store, StoreError};
+use super::{
+    Committed, Counts, LetterQuery, Reference, Referrer, ReferrerQuery, Store, StoreError, Waiting,
+};
 use derive::Ids;
 use writer::Writer;
 
@@ -233,16 +238,29 @@ impl Store for SqliteStore {
         self.read(read::counts)
     }
 
-    fn dead(&self, before: Option<i64>, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
-        self.read(|connection| {
-            connection
-                .prepare_cached(
-                    "SELECT id, did, collection, rkey, rev, stage, message, path, expected, received, raw, cursor, time
-                     FROM dead WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
-                )?
-                .query_map(params![before.unwrap_or(i64::MAX), limit as i64], to_letter)?
-                .collect()
-        })
+    fn letters(&self, query: &LetterQuery) -> Result<Vec<DeadLetter>, StoreError> {
+        self.read(|connection| dead::letters(connection, query))
+    }
+
+    fn letter(&self, id: i64) -> Result<Option<DeadLetter>, StoreError> {
+        self.read(|connection| dead::letter(connection, id))
+    }
+
+    fn waiting(&self) -> Result<Waiting, StoreError> {
+        self.read(dead::waiting)
+    }
+
+    fn referrers(&self, query: &ReferrerQuery) -> Result<Vec<Referrer>, StoreError> {
+        self.read(|connection| reference::referrers(connection, query))
+    }
+
+    fn references(
+        &self,
+        uri: &str,
+        after: Option<&(String, String)>,
+        limit: usize,
+    ) -> Result<Option<Vec<Reference>>, StoreError> {
+        self.read(|connection| reference::references(connection, uri, after, limit))
     }
 
     fn followers(
@@ -266,25 +284,6 @@ impl Store for SqliteStore {
                 .collect()
         })
     }
-}
-
-fn to_letter(row: &rusqlite::Row<'_>) -> Result<DeadLetter, Error> {
-    let path: String = row.get(7)?;
-    Ok(DeadLetter {
-        id: row.get(0)?,
-        did: row.get(1)?,
-        collection: row.get(2)?,
-        rkey: row.get(3)?,
-        rev: row.get::<_, i64>(4)?.cast_unsigned(),
-        stage: row.get(5)?,
-        message: row.get(6)?,
-        path: serde_json::from_str(&path).unwrap_or_default(),
-        expected: row.get(8)?,
-        received: row.get(9)?,
-        raw: row.get(10)?,
-        cursor: row.get(11)?,
-        time_us: row.get(12)?,
-    })
 }
 
 /// Where the file is, or the name of a database in memory.

@@ -52,6 +52,20 @@ pub(super) fn record(connection: &Connection, uri: &str) -> Result<Option<Row>, 
         .optional()
 }
 
+/// The body of the live record at `uri`, whether its author is visible or not.
+pub(super) fn live(connection: &Connection, uri: &str) -> Result<Option<String>, Error> {
+    let Some((did, nsid, rkey)) = split(uri) else {
+        return Ok(None);
+    };
+    connection
+        .prepare_cached(
+            "SELECT r.body FROM record r JOIN key k ON k.id = r.author JOIN collection c ON c.id = r.collection
+             WHERE r.hash = ?1 AND r.rkey = ?2 AND k.text = ?3 AND c.nsid = ?4 AND r.state = 0",
+        )?
+        .query_row(params![hash(uri), rkey, did, nsid], |row| row.get(0))
+        .optional()
+}
+
 pub(super) fn rows(connection: &Connection, ids: &[i64]) -> Result<Vec<Row>, Error> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {ROW} FROM {ROW_FROM} WHERE r.id = ?1 AND {VISIBLE}"

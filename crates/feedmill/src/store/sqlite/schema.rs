@@ -78,6 +78,24 @@ CREATE UNIQUE INDEX held_by_account ON held (account, rev);
 
 -- One row per transaction: changes first..=last as JSON.
 CREATE TABLE outbox (first INTEGER PRIMARY KEY, last INTEGER NOT NULL, changes BLOB NOT NULL);
+", "
+ALTER TABLE dead ADD COLUMN rule TEXT NOT NULL DEFAULT '';
+ALTER TABLE dead ADD COLUMN cid TEXT NOT NULL DEFAULT '';
+
+-- Records that wait for another, under the key of what they lack. due: when one is tried again;
+-- dead: the number of its dead letter, once it is buried and only an arrival wakes it.
+CREATE TABLE parked (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT NOT NULL, cursor INTEGER NOT NULL, author INTEGER NOT NULL,
+    hash INTEGER NOT NULL, collection INTEGER NOT NULL, rkey TEXT NOT NULL, rev INTEGER NOT NULL, live INTEGER NOT NULL,
+    cid BLOB, body TEXT NOT NULL, time INTEGER, links TEXT NOT NULL, missing TEXT NOT NULL, missing_hash INTEGER NOT NULL,
+    path TEXT NOT NULL, attempt INTEGER NOT NULL, due INTEGER, dead INTEGER
+);
+CREATE INDEX parked_by_hash ON parked (hash);
+CREATE INDEX parked_by_missing ON parked (missing_hash);
+CREATE INDEX parked_by_author ON parked (author);
+CREATE INDEX parked_by_due ON parked (due) WHERE due IS NOT NULL;
+CREATE INDEX parked_by_dead ON parked (dead) WHERE dead IS NOT NULL;
+CREATE INDEX parked_waiting ON parked (id) WHERE dead IS NULL;
 "];
 
 /// Brings a connection's file to the newest version.

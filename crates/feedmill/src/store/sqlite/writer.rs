@@ -185,10 +185,15 @@ impl Desk {
                 changes: Vec::new(),
                 broken: Vec::new(),
                 live: Default::default(),
+                others: Default::default(),
+                released: Vec::new(),
+                parked_some: false,
+                fates: Vec::new(),
             };
             apply_all(&mut apply, &batch.items)?;
             let (changes, tally, broken, live) =
                 (apply.changes, apply.tally, apply.broken, apply.live);
+            let (others, fates) = (apply.others, apply.fates);
             head = outbox::append(&tx, head, &changes).map_err(sql)?;
             for (collection, delta) in live {
                 tx.prepare_cached("UPDATE collection SET live = live + ?2 WHERE id = ?1")
@@ -196,11 +201,17 @@ impl Desk {
                     .map_err(sql)?;
             }
             crash::point("commit.before-cursor");
-            account_for(&tx, batch, &tally).map_err(sql)?;
+            for (source, moved) in &others {
+                account_for(&tx, source, None, batch.now_us, moved).map_err(sql)?;
+            }
+            if !batch.source.is_empty() {
+                account_for(&tx, &batch.source, batch.cursor, batch.now_us, &tally).map_err(sql)?;
+            }
             done.push(Committed {
                 accounting: tally,
                 position: head,
                 broken,
+                fates,
             });
         }
         outbox::trim(&tx, head, self.outbox_max).map_err(sql)?;
@@ -222,10 +233,12 @@ fn apply_all(apply: &mut Apply<'_>, items: &[Item]) -> Result<(), StoreError> {
             }
         })?;
     }
-    if !apply.tally.adds_up() {
+    apply.bury_excess().map_err(sql)?;
+    let all = || apply.others.values().chain([&apply.tally]);
+    if !all().all(crate::store::Accounting::adds_up) {
         return Err(broken(format!(
-            "the accounting of a batch does not add up: {:?}",
-            apply.tally
+            "the accounting of a batch does not add up: {:?} {:?}",
+            apply.tally, apply.others
         )));
     }
     Ok(())
@@ -233,7 +246,9 @@ fn apply_all(apply: &mut Apply<'_>, items: &[Item]) -> Result<(), StoreError> {
 
 fn account_for(
     tx: &Connection,
-    batch: &Batch,
+    source: &str,
+    cursor: Option<i64>,
+    now_us: crate::clock::Micros,
     tally: &crate::store::Accounting,
 ) -> Result<(), rusqlite::Error> {
     tx.prepare_cached(
@@ -246,7 +261,7 @@ fn account_for(
             dead = dead + excluded.dead, received = received + excluded.received",
     )?
     .execute(params![
-        batch.source, batch.cursor, batch.now_us, tally.applied, tally.repeated, tally.superseded, tally.filtered,
+        source, cursor, now_us, tally.applied, tally.repeated, tally.superseded, tally.filtered,
         tally.pending, tally.parked, tally.held, tally.dead, tally.received
     ])?;
     Ok(())

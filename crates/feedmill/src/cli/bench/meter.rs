@@ -1,0 +1,45 @@
+//! Processor time and memory, from the kernel's own counts.
+
+/// Seconds of processor time this thread has used.
+pub(super) fn cpu_s() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let first = text
+        .split_whitespace()
+        .next()
+        .and_then(|text| text.parse::<u64>().ok());
+    first.unwrap_or(0) as f64 / 1e9
+}
+
+/// Seconds of processor time another process has used, in ticks of 10 ms.
+pub(super) fn cpu_of(pid: u32) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name in brackets may hold spaces; user and system time are fields 12 and 13 after it.
+    let after = text.rsplit_once(')').map_or("", |(_, after)| after);
+    let fields: Vec<u64> = after
+        .split_whitespace()
+        .map(|field| field.parse().unwrap_or(0))
+        .collect();
+    let ticks = fields.get(11).copied().unwrap_or(0) + fields.get(12).copied().unwrap_or(0);
+    ticks as f64 / 100.0
+}
+
+/// Resident memory of this process in bytes.
+pub(super) fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text
+        .split_whitespace()
+        .nth(1)
+        .and_then(|text| text.parse::<usize>().ok());
+    pages.unwrap_or(0) * 4096
+}
+
+/// CPU-seconds of one call of `work`, the best of `rounds`.
+pub(super) fn best_of(rounds: usize, mut work: impl FnMut()) -> f64 {
+    (0..rounds)
+        .map(|_| {
+            let before = cpu_s();
+            work();
+            cpu_s() - before
+        })
+        .fold(f64::MAX, f64::min)
+}

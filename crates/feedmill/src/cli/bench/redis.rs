@@ -1,0 +1,128 @@
+//! The baseline beside `bench fanout`: a real Redis, pipelined ZADD and trim.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::Ending;
+use super::meter::cpu_of;
+
+/// Commands sent before the answers are read.
+const PIPELINE: usize = 1_000;
+
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It holds nothing worth a farewell.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Pushes per CPU-second of the server into timelines of `items_max` entries; `None` without a Redis.
+pub(super) fn pushes_per_cpu_s(
+    timelines: u32,
+    pushes: u32,
+    items_max: usize,
+) -> Result<Option<f64>, Ending> {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?
+        .local_addr()?
+        .port();
+    let spawned = Command::new("redis-server")
+        .args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ])
+        .stdout(Stdio::null())
+        .spawn();
+    let Ok(child) = spawned else { return Ok(None) };
+    let server = Server(child);
+    let mut stream = connect(port)?;
+    // Full timelines first: trimming is part of a push.
+    push(&mut stream, timelines, timelines * 4, 0)?;
+    let before = cpu_of(server.0.id());
+    push(&mut stream, timelines, pushes, items_max)?;
+    let spent = cpu_of(server.0.id()) - before;
+    Ok(Some(f64::from(pushes) / spent.max(0.01)))
+}
+
+fn connect(port: u16) -> Result<TcpStream, Ending> {
+    for _ in 0..100 {
+        if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+            stream.set_nodelay(true)?;
+            return Ok(stream);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Err("redis-server does not answer".into())
+}
+
+fn push(
+    stream: &mut TcpStream,
+    timelines: u32,
+    pushes: u32,
+    items_max: usize,
+) -> Result<(), Ending> {
+    let mut out = Vec::new();
+    let mut waiting = 0;
+    for number in 0..pushes {
+        let key = format!(
+            "feed:user:{}",
+            (u64::from(number) * 2_654_435_761) % u64::from(timelines)
+        );
+        command(
+            &mut out,
+            &[
+                "ZADD",
+                &key,
+                &(1_732_900_000u64 + u64::from(number)).to_string(),
+                &number.to_string(),
+            ],
+        );
+        command(
+            &mut out,
+            &["ZREMRANGEBYRANK", &key, "0", &format!("-{}", items_max + 1)],
+        );
+        waiting += 2;
+        if waiting >= PIPELINE || number + 1 == pushes {
+            stream.write_all(&out)?;
+            answers(stream, waiting)?;
+            out.clear();
+            waiting = 0;
+        }
+    }
+    Ok(())
+}
+
+fn command(out: &mut Vec<u8>, words: &[&str]) {
+    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        out.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+    }
+}
+
+/// Reads that many integer answers: one line each.
+fn answers(stream: &mut TcpStream, mut waiting: usize) -> Result<(), Ending> {
+    let mut buffer = [0u8; 65_536];
+    while waiting > 0 {
+        let read = stream.read(&mut buffer)?;
+        if read == 0 {
+            return Err("redis-server hung up".into());
+        }
+        let lines = buffer
+            .iter()
+            .take(read)
+            .filter(|byte| **byte == b'\n')
+            .count();
+        waiting = waiting.saturating_sub(lines);
+    }
+    Ok(())
+}

@@ -1,0 +1,357 @@
+//! Expressions: CEL over one record.
+//!
+//! In:    the text of an expression, once; then records.
+//! Out:   whether it holds, or why that cannot be said.
+//! Never: an unknown name found out only when a record comes; an evaluation
+//!        whose cost a record's author can choose; a panic.
+//!
+//! Expressions see `record`, `did` and `rkey`, and, where a rule binds them,
+//! the records that this one refers to. CEL has no loops but its macros, so
+//! the cost is known beforehand: the longest list, to the power of the depth
+//! to which macros are nested.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+
+use cel::common::ast::{EntryExpr, Expr, IdedExpr};
+use cel::objects::{Key, Map};
+use cel::{Context, Env, Program};
+use record::value::Value;
+
+/// Macros (`all`, `exists`, `map`, `filter`) within one another.
+const NESTING_MAX: u32 = 3;
+/// Bytes of an expression's text.
+const TEXT_BYTES_MAX: usize = 10_000;
+/// Turns of the innermost macro in one evaluation.
+const TURNS_MAX: u64 = 5_000_000;
+
+/// Names that a rule may use.
+const RULE_NAMES: &[&str] = &["record", "did", "rkey"];
+/// Names that a feed's conditions may use: they see only the record and its author.
+const FEED_NAMES: &[&str] = &["record", "did"];
+/// Names of CEL itself: types, and the prefixes of functions.
+const WORDS: &[&str] = &[
+    "bool",
+    "bytes",
+    "double",
+    "int",
+    "list",
+    "lists",
+    "map",
+    "null_type",
+    "string",
+    "strings",
+    "type",
+    "uint",
+];
+
+/// Why an expression cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExpressionError {
+    #[error("not a CEL expression: {0}")]
+    Syntax(String),
+    #[error("{name:?} is not a name here; expressions see {known}")]
+    Unknown { name: String, known: String },
+    #[error("macros are nested deeper than {NESTING_MAX}")]
+    Nested,
+    #[error("longer than {TEXT_BYTES_MAX} bytes")]
+    Long,
+}
+
+/// Why it cannot be said whether an expression holds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unsure {
+    /// A field is missing, or of another kind than the expression thinks.
+    #[error("{0}")]
+    Failed(String),
+    #[error("it gives {0}, not true or false")]
+    NotBoolean(String),
+    #[error("the record's lists are too long for it")]
+    TooCostly,
+}
+
+/// An expression, compiled.
+#[derive(Debug, Clone)]
+pub struct Expression {
+    text: String,
+    program: Arc<Program>,
+    nesting: u32,
+}
+
+impl PartialEq for Expression {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Expression {}
+
+/// One record as expressions see it.
+pub struct Scope {
+    context: Context<'static, 'static>,
+    longest: u64,
+}
+
+impl std::fmt::Debug for Scope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scope")
+            .field("longest", &self.longest)
+            .finish_non_exhaustive()
+    }
+}
+
+fn environment() -> Arc<Env> {
+    static ENVIRONMENT: OnceLock<Arc<Env>> = OnceLock::new();
+    let environment = ENVIRONMENT.get_or_init(|| {
+        let mut env = Env::stdlib();
+        env.add_extension(cel::extensions::strings)
+            .expect("the standard library and the strings extension share no name");
+        env.add_extension(cel::extensions::lists)
+            .expect("the standard library and the lists extension share no name");
+        Arc::new(env)
+    });
+    Arc::clone(environment)
+}
+
+impl Expression {
+    /// Compiles a feed's condition, over `record` and `did`.
+    pub fn condition(text: &str) -> Result<Self, ExpressionError> {
+        Self::over(text, FEED_NAMES, &[])
+    }
+
+    /// Compiles a rule's expression, over `record`, `did`, `rkey` and the further records `bound`.
+    pub fn rule(text: &str, bound: &[&str]) -> Result<Self, ExpressionError> {
+        Self::over(text, RULE_NAMES, bound)
+    }
+
+    fn over(text: &str, names: &[&str], bound: &[&str]) -> Result<Self, ExpressionError> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(ExpressionError::Long);
+        }
+        let program = environment().compile(text).map_err(|errors| {
+            let first = errors.errors.first();
+            ExpressionError::Syntax(first.map_or_else(
+                || "it cannot be parsed".into(),
+                |error| format!("column {}: {}", error.pos.1, error.msg),
+            ))
+        })?;
+        let mut walk = Walk {
+            known: names
+                .iter()
+                .chain(bound)
+                .map(|name| (*name).to_owned())
+                .collect(),
+            unknown: None,
+            deepest: 0,
+        };
+        walk.visit(program.expression(), 0);
+        if let Some(name) = walk.unknown {
+            let known = walk.known.join(", ");
+            return Err(ExpressionError::Unknown { name, known });
+        }
+        if walk.deepest > NESTING_MAX {
+            return Err(ExpressionError::Nested);
+        }
+        Ok(Self {
+            text: text.to_owned(),
+            program: Arc::new(program),
+            nesting: walk.deepest,
+        })
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it holds.
+    pub fn holds(&self, scope: &Scope) -> Result<bool, Unsure> {
+        if scope.longest.saturating_pow(self.nesting) > TURNS_MAX {
+            return Err(Unsure::TooCostly);
+        }
+        // The evaluator is not ours and the record is a stranger's.
+        let result = catch_unwind(AssertUnwindSafe(|| self.program.execute(&scope.context)));
+        match result {
+            Ok(Ok(cel::Value::Bool(holds))) => Ok(holds),
+            Ok(Ok(other)) => Err(Unsure::NotBoolean(other.type_of().to_string())),
+            Ok(Err(error)) => Err(Unsure::Failed(error.to_string())),
+            Err(_) => Err(Unsure::Failed("the evaluation broke down".into())),
+        }
+    }
+}
+
+impl Scope {
+    /// A record at its place.
+    pub fn new(did: &str, rkey: &str, record: &Value<'_>) -> Self {
+        let mut scope = Self {
+            context: Context::with_env(environment()),
+            longest: 1,
+        };
+        scope.bind("record", Some(record));
+        scope.context.add_variable_from_value("did", did);
+        scope.context.add_variable_from_value("rkey", rkey);
+        scope
+    }
+
+    /// Binds a further record; `null` where there is none.
+    pub fn bind(&mut self, name: &str, record: Option<&Value<'_>>) {
+        let value = record.map_or(cel::Value::Null, |record| seen(record, &mut self.longest));
+        self.context.add_variable_from_value(name, value);
+    }
+}
+
+/// A value as CEL sees it; bytes and links as they are in JSON's place.
+fn seen(value: &Value<'_>, longest: &mut u64) -> cel::Value {
+    match value {
+        Value::Null => cel::Value::Null,
+        Value::Bool(bool) => cel::Value::Bool(*bool),
+        Value::Int(int) => cel::Value::Int(*int),
+        Value::Text(text) => cel::Value::String(Arc::new(text.clone().into_owned())),
+        Value::Bytes(bytes) => cel::Value::Bytes(Arc::new(bytes.clone().into_owned())),
+        Value::Link(cid) => {
+            let link = cel::Value::String(Arc::new(cid.to_string()));
+            map([("$link".to_owned(), link)].into_iter())
+        }
+        Value::List(items) => {
+            *longest = (*longest).max(items.len() as u64);
+            cel::Value::List(Arc::new(
+                items.iter().map(|item| seen(item, longest)).collect(),
+            ))
+        }
+        Value::Map(fields) => {
+            *longest = (*longest).max(fields.len() as u64);
+            map(fields
+                .iter()
+                .map(|(name, field)| (name.clone().into_owned(), seen(field, longest))))
+        }
+    }
+}
+
+fn map(fields: impl Iterator<Item = (String, cel::Value)>) -> cel::Value {
+    let map: HashMap<Key, cel::Value> = fields
+        .map(|(name, field)| (Key::String(Arc::new(name)), field))
+        .collect();
+    cel::Value::Map(Map { map: Arc::new(map) })
+}
+
+/// Looks through an expression before it is ever run.
+struct Walk {
+    known: Vec<String>,
+    unknown: Option<String>,
+    deepest: u32,
+}
+
+impl Walk {
+    fn visit(&mut self, expression: &IdedExpr, depth: u32) {
+        match &expression.expr {
+            Expr::Ident(name) => {
+                let known = self.known.iter().any(|known| known == name);
+                if !known && !WORDS.contains(&name.as_str()) && self.unknown.is_none() {
+                    self.unknown = Some(name.clone());
+                }
+            }
+            Expr::Call(call) => {
+                for part in call.target.as_deref().into_iter().chain(&call.args) {
+                    self.visit(part, depth);
+                }
+            }
+            Expr::Select(select) => self.visit(&select.operand, depth),
+            Expr::List(list) => list
+                .elements
+                .iter()
+                .for_each(|item| self.visit(item, depth)),
+            Expr::Map(map) => self.entries(map.entries.iter().map(|entry| &entry.expr), depth),
+            Expr::Struct(made) => self.entries(made.entries.iter().map(|entry| &entry.expr), depth),
+            Expr::Comprehension(turns) => {
+                self.visit(&turns.iter_range, depth);
+                self.visit(&turns.accu_init, depth);
+                let outer = self.known.len();
+                self.known.push(turns.iter_var.clone());
+                self.known.extend(turns.iter_var2.clone());
+                self.known.push(turns.accu_var.clone());
+                self.deepest = self.deepest.max(depth + 1);
+                for part in [&turns.loop_cond, &turns.loop_step, &turns.result] {
+                    self.visit(part, depth + 1);
+                }
+                self.known.truncate(outer);
+            }
+            Expr::Literal(_) | Expr::Unspecified => {}
+        }
+    }
+
+    fn entries<'e>(&mut self, entries: impl Iterator<Item = &'e EntryExpr>, depth: u32) {
+        for entry in entries {
+            match entry {
+                EntryExpr::StructField(field) => self.visit(&field.value, depth),
+                EntryExpr::MapEntry(entry) => {
+                    self.visit(&entry.key, depth);
+                    self.visit(&entry.value, depth);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, record: &str, expected: Result<bool, ()>) {
+        let value = record::json::from_json(record).unwrap();
+        let scope = Scope::new("did:web:a.test", "1", &value);
+        let got = Expression::rule(text, &[]).unwrap().holds(&scope);
+        assert_eq!(got.clone().map_err(|_| ()), expected, "{got:?}");
+    }
+
+    #[test]
+    fn an_expression_sees_the_record_and_its_place() {
+        check("record.a < record.b", r#"{"a":1,"b":2}"#, Ok(true));
+        check("did == 'did:web:a.test' && rkey == '1'", "{}", Ok(true));
+        check("size(bytes(record.t)) == 2", r#"{"t":"é"}"#, Ok(true));
+        check("record.l.all(x, x > 0)", r#"{"l":[1,0]}"#, Ok(false));
+        check(
+            "lists.range(size(record.l) - 1).all(i, record.l[i] < record.l[i + 1])",
+            r#"{"l":[1,2,5]}"#,
+            Ok(true),
+        );
+    }
+
+    #[test]
+    fn a_missing_field_gives_no_answer() {
+        check("record.a == 1", "{}", Err(()));
+        check("has(record.a) && record.a == 1", "{}", Ok(false));
+        check("record.a", r#"{"a":1}"#, Err(()));
+        check("record.a / 0 == 1", r#"{"a":1}"#, Err(()));
+        check("record.a + 1 > 0", r#"{"a":9223372036854775807}"#, Err(()));
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_before_any_record_comes() {
+        let error = Expression::rule("recrod.a == 1", &[]).unwrap_err();
+        assert!(matches!(error, ExpressionError::Unknown { name, .. } if name == "recrod"));
+        assert!(Expression::rule("parent.a == 1", &["parent"]).is_ok());
+    }
+
+    #[test]
+    fn a_syntax_error_is_refused() {
+        assert!(matches!(
+            Expression::rule("record.a ==", &[]).unwrap_err(),
+            ExpressionError::Syntax(_)
+        ));
+    }
+
+    #[test]
+    fn a_record_cannot_choose_the_cost_of_an_expression() {
+        let list = vec!["1"; 3000].join(",");
+        let record = format!("{{\"l\":[{list}]}}");
+        check("record.l.all(x, x == 1)", &record, Ok(true));
+        check("record.l.all(x, record.l.all(y, x == y))", &record, Err(()));
+        let deep = "record.l.all(a, record.l.all(b, record.l.all(c, record.l.all(d, true))))";
+        assert_eq!(
+            Expression::rule(deep, &[]).unwrap_err(),
+            ExpressionError::Nested
+        );
+    }
+}

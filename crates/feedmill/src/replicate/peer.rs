@@ -1,0 +1,272 @@
+//! A peer: this log as the replica of another, over WebSocket.
+//!
+//! In:    the address of an authority, a space, what to replicate.
+//! Out:   the same blocks here, as they come; our own blocks there.
+//! Never: a decision about the log: the step function of crate `blocklog` makes
+//!        them all. This file only carries messages and wakes it.
+//!
+//! One connection at a time. When it breaks, the pause before the next grows;
+//! what was under way is asked again.
+
+use super::hub::News;
+use super::log::{Log, random};
+use blocklog::limits::Limits;
+use blocklog::message::{Advanced, Answer, Reply, Request, RequestId, SubscribeRequest};
+use blocklog::page::Selection;
+use blocklog::replica::{Mode, Target};
+use blocklog::store::{ReplicaStore, Role, StoreError};
+use blocklog::sync::{Input, Sync, SyncReport, SyncSettings};
+use futures_util::{SinkExt, StreamExt};
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::{broadcast, watch};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+/// The pause after the first broken connection; it doubles.
+const PAUSE_MS_MIN: u64 = 500;
+
+/// The longest pause.
+const PAUSE_MS_MAX: u64 = 30_000;
+
+/// How long a connection may take to be made.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// The longest sleep between two looks at the clock.
+const TICK_MS_MAX: u64 = 5_000;
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+/// What to replicate, from where.
+#[derive(Debug, Clone)]
+pub struct PeerSettings {
+    /// `ws://` or `wss://` and the host of the authority.
+    pub url: String,
+    /// The space, by the same name here and there.
+    pub space: String,
+    /// What of it, and from when on.
+    pub lanes: Vec<(Target, Mode)>,
+}
+
+/// Why a connection ended.
+#[derive(Debug)]
+enum Ended {
+    /// It broke, or the authority sent what is not a message: connect again.
+    Broken,
+    /// The owner wants to stop.
+    Stopped,
+    /// Our own store failed: connect again after a pause.
+    Store(StoreError),
+}
+
+/// A replica at work.
+#[derive(Debug)]
+pub struct Peer {
+    log: Log,
+    settings: PeerSettings,
+    limits: Limits,
+    sync: Arc<Mutex<Sync>>,
+}
+
+/// What has happened, owned, so that it can change threads.
+#[derive(Debug)]
+enum Event {
+    Tick,
+    Changed,
+    Hint,
+    Lost,
+    Reply(Reply),
+}
+
+impl Peer {
+    /// A replica of `settings.space` in `log`. Its lanes are set as they are
+    /// described, unless they already are. Blocks.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn new(log: Log, settings: PeerSettings) -> Result<Self, StoreError> {
+        log.open_space(&settings.space, Role::Replica)?;
+        let held = log.store().lanes(&settings.space)?;
+        for (target, mode) in &settings.lanes {
+            let same = held
+                .iter()
+                .any(|lane| lane.target == *target && lane.mode == *mode);
+            if !same {
+                log.store().set_lane(&settings.space, target, Some(*mode))?;
+            }
+        }
+        let run: String = random().iter().map(|byte| format!("{byte:02x}")).collect();
+        // A page of another log may be larger than ours would be.
+        let limits = Limits {
+            block_bytes_max: usize::MAX,
+            ..log.limits().clone()
+        };
+        let sync = Sync::new(
+            &settings.space,
+            &run,
+            SyncSettings::default(),
+            limits.clone(),
+        );
+        Ok(Self {
+            log,
+            settings,
+            limits,
+            sync: Arc::new(Mutex::new(sync)),
+        })
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn report(&self) -> SyncReport {
+        self.sync.lock().report()
+    }
+
+    /// Replicate until `stop` becomes true.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut pause_ms = PAUSE_MS_MIN;
+        while !*stop.borrow() {
+            match self.connected(&mut stop).await {
+                Ended::Stopped => return,
+                Ended::Broken => {
+                    tracing::info!(space = %self.settings.space, pause_ms, "log connection ended")
+                }
+                Ended::Store(error) => {
+                    tracing::warn!(space = %self.settings.space, %error, "log store failed");
+                }
+            }
+            let before = self.report();
+            if self.step(Event::Lost).await.is_err() {
+                continue;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(pause_ms)) => {}
+                _ = stop.changed() => {}
+            }
+            let moved = self.report().pulled > before.pulled;
+            pause_ms = if moved {
+                PAUSE_MS_MIN
+            } else {
+                (pause_ms * 2).min(PAUSE_MS_MAX)
+            };
+        }
+    }
+
+    /// One connection, from its beginning to its end.
+    async fn connected(&mut self, stop: &mut watch::Receiver<bool>) -> Ended {
+        let url = format!(
+            "{}/log/{}",
+            self.settings.url.trim_end_matches('/'),
+            self.settings.space
+        );
+        let connecting =
+            tokio::time::timeout(CONNECT_WITHIN, tokio_tungstenite::connect_async(url));
+        let Ok(Ok((mut socket, _))) = connecting.await else {
+            return Ended::Broken;
+        };
+        let mut news = self.log.hub().listen(&self.settings.space);
+        // Hints about everything: what does not concern us costs one short query.
+        let subscribe = Request::Subscribe(SubscribeRequest {
+            renew: None,
+            selection: Selection::Space,
+        });
+        if !say(&mut socket, &RequestId::text("hints"), &subscribe).await {
+            return Ended::Broken;
+        }
+        let mut next = match self.step(Event::Hint).await {
+            Ok(next) => next,
+            Err(error) => return Ended::Store(error),
+        };
+        loop {
+            if let Some((id, request)) = next
+                && !say(&mut socket, &id, &request).await
+            {
+                return Ended::Broken;
+            }
+            next = match self.wait(&mut socket, &mut news, stop).await {
+                Ok(next) => next,
+                Err(ended) => return ended,
+            };
+        }
+    }
+
+    /// Wait for something to happen, and take one step.
+    async fn wait(
+        &mut self,
+        socket: &mut Socket,
+        news: &mut broadcast::Receiver<News>,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Result<Option<(RequestId, Request)>, Ended> {
+        let left_ms = self.sync.lock().wake_ms().saturating_sub(self.log.now_ms());
+        let left = Duration::from_millis(left_ms.clamp(1, TICK_MS_MAX));
+        tokio::select! {
+            message = socket.next() => match message {
+                Some(Ok(Message::Text(text))) => self.take(text.as_str()).await,
+                Some(Ok(Message::Close(_)) | Err(_)) | None => Err(Ended::Broken),
+                Some(Ok(_)) => Ok(None),
+            },
+            _ = news.recv() => self.step(Event::Changed).await.map_err(Ended::Store),
+            () = tokio::time::sleep(left) => self.step(Event::Tick).await.map_err(Ended::Store),
+            _ = stop.changed() => Err(Ended::Stopped),
+        }
+    }
+
+    async fn take(&mut self, text: &str) -> Result<Option<(RequestId, Request)>, Ended> {
+        let message: Value = serde_json::from_str(text).map_err(|_| Ended::Broken)?;
+        if Advanced::from_message(&message).is_some() {
+            return self.step(Event::Hint).await.map_err(Ended::Store);
+        }
+        let reply = Reply::parse(&message, &self.settings.space, &self.limits)
+            .map_err(|_| Ended::Broken)?;
+        let learned = match &reply.outcome {
+            Ok(Answer::Blocks(page)) => {
+                let feeds: BTreeSet<String> = page
+                    .blocks
+                    .iter()
+                    .map(|held| held.block.feed.clone())
+                    .collect();
+                Some((page.covered, feeds))
+            }
+            _ => None,
+        };
+        let before = self.report().pulled;
+        let next = self.step(Event::Reply(reply)).await.map_err(Ended::Store)?;
+        if let Some((position_max, feeds)) = learned
+            && self.report().pulled > before
+        {
+            self.log
+                .tell(&self.settings.space, position_max, feeds, None);
+        }
+        Ok(next)
+    }
+
+    /// One step, off the threads that drive sockets.
+    async fn step(&mut self, event: Event) -> Result<Option<(RequestId, Request)>, StoreError> {
+        let (store, now_ms, sync) = (
+            self.log.store().clone(),
+            self.log.now_ms(),
+            self.sync.clone(),
+        );
+        let work = move || {
+            let input = match &event {
+                Event::Tick => Input::Tick,
+                Event::Changed => Input::Changed,
+                Event::Hint => Input::Hint,
+                Event::Lost => Input::Lost,
+                Event::Reply(reply) => Input::Reply(reply),
+            };
+            sync.lock().step(store.as_ref(), now_ms, input)
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        done.unwrap_or_else(|error| Err(StoreError::Passing(Box::new(error))))
+    }
+}
+
+/// Send a request; false if the connection is broken.
+async fn say(socket: &mut Socket, id: &RequestId, request: &Request) -> bool {
+    let message = Message::text(request.to_message(id).to_string());
+    socket.send(message).await.is_ok()
+}

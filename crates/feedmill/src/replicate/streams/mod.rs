@@ -1,0 +1,126 @@
+//! Durable Streams: the public HTTP protocol, over the same store.
+//!
+//! In:    `PUT`, `POST`, `GET`, `HEAD`, `DELETE` on `/v1/stream/…`.
+//! Out:   append-only streams of bytes, or of JSON messages, that can be read
+//!        from any offset, waited for, forked, closed.
+//! Never: an acknowledged append that a crash can take back.
+//!
+//! `Stream-Seq` is compared per stream. A stream's lifetime by `Stream-TTL` is
+//! renewed by reading and writing, not by `HEAD`.
+
+mod append;
+mod create;
+mod events;
+mod header;
+mod offset;
+mod read;
+mod reply;
+mod stream;
+
+use super::log::Log;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use blocklog::store::Role;
+use read::{Parameters, Question};
+use reply::{Refusal, Reply};
+use stream::{Presence, SPACE, Stream};
+
+/// Bytes of the path of a stream.
+const PATH_BYTES_MAX: usize = 1024;
+
+/// The paths of the protocol.
+pub fn router(log: Log) -> Router {
+    Router::new()
+        .route("/v1/stream/{*path}", any(handle))
+        .with_state(log)
+}
+
+async fn handle(State(log): State<Log>, request: Request<Body>) -> Response {
+    match dispatch(log, request).await {
+        Ok(reply) => reply.into_response(),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+async fn dispatch(log: Log, request: Request<Body>) -> Result<Reply, Refusal> {
+    let path = request.uri().path().to_owned();
+    if path.len() > PATH_BYTES_MAX {
+        return Err(Refusal::status(
+            StatusCode::URI_TOO_LONG,
+            "the path is too long",
+        ));
+    }
+    let method = request.method().clone();
+    if method == Method::OPTIONS {
+        return Ok(preflight());
+    }
+    let headers = request.headers().clone();
+    if method == Method::GET {
+        let parameters = Parameters::parse(request.uri().query().unwrap_or_default())?;
+        let Parameters { from, cursor, live } = parameters;
+        let question = Question { path, from, cursor };
+        return match live.as_deref() {
+            None => blocking(move || read::catch_up(&log, &question, &headers)).await,
+            Some(_) if from.is_none() => Err(Refusal::bad("a live read needs an offset")),
+            Some("long-poll") => read::long_poll(log, question).await,
+            Some("sse") => events::events(log, question).await,
+            Some(_) => Err(Refusal::bad("live is neither long-poll nor sse")),
+        };
+    }
+    let body_bytes_max = log.limits().block_bytes_max;
+    let body = super::body::read(request.into_body(), body_bytes_max).await;
+    let body = body
+        .map_err(|_| Refusal::status(StatusCode::PAYLOAD_TOO_LARGE, "block_bytes_max is passed"))?;
+    blocking(move || match method {
+        Method::PUT => {
+            log.open_space(SPACE, Role::Authority)?;
+            create::put(&log, &path, &headers, &body)
+        }
+        Method::POST => append::post(&log, &path, &headers, &body),
+        Method::HEAD => read::head(&log, &path),
+        Method::DELETE => delete(&log, &path),
+        _ => Err(Refusal::status(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "no such method",
+        )),
+    })
+    .await
+}
+
+/// Run `work` on a thread that may wait for the disk.
+async fn blocking(
+    work: impl FnOnce() -> Result<Reply, Refusal> + Send + 'static,
+) -> Result<Reply, Refusal> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| {
+        Err(Refusal::status(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the log is not available now",
+        ))
+    })
+}
+
+/// `DELETE`. Blocks.
+fn delete(log: &Log, path: &str) -> Result<Reply, Refusal> {
+    let now_ms = log.now_ms();
+    log.store().writing(
+        |transaction| match Stream::enter(transaction, path, now_ms)? {
+            Presence::Absent => Err(Refusal::absent()),
+            Presence::Gone => Err(Refusal::gone()),
+            Presence::Live(stream) => stream.end(transaction),
+        },
+    )?;
+    Ok(Reply::new(StatusCode::NO_CONTENT))
+}
+
+/// What a browser asks before it asks.
+fn preflight() -> Reply {
+    Reply::new(StatusCode::NO_CONTENT)
+        .with("access-control-allow-methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS")
+        .with("access-control-allow-headers", "authorization, content-type, if-none-match, stream-seq, stream-ttl, stream-expires-at, stream-closed, stream-forked-from, stream-fork-offset, stream-fork-sub-offset, producer-id, producer-epoch, producer-seq")
+        .with("access-control-max-age", "86400")
+}

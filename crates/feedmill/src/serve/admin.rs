@@ -1,0 +1,241 @@
+//! `/admin/dlq`: dead letters for the operator.
+//!
+//! In:    requests with the operator's token.
+//! Out:   dead letters as seed-shaped entries; what became of a replay.
+//! Never: an answer without the token, or where none is set; a comparison
+//!        whose time tells how much of a guess was right.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::json;
+
+use super::cursor;
+use super::error::XrpcError;
+use super::params::Params;
+use super::{Answer, Server, answer};
+use crate::check::Checker;
+use crate::dead::{self, ReplayError};
+use crate::store::{Fate, LetterQuery, Position};
+
+/// The environment variable that holds the operator's token.
+pub const TOKEN: &str = "FEEDMILL_ADMIN_TOKEN";
+
+/// What the operator's requests need.
+#[derive(Debug)]
+pub struct Admin {
+    /// Without one every request is refused.
+    pub token: Option<String>,
+    /// Today's checks, for replays.
+    pub checker: Arc<Checker>,
+}
+
+/// The operator's routes.
+pub(super) fn routes() -> Router<Arc<Server>> {
+    Router::new()
+        .route("/admin/dlq", get(list))
+        .route("/admin/dlq/replay-all", post(replay_all))
+        .route("/admin/dlq/{id}", get(show).delete(discard))
+        .route("/admin/dlq/{id}/replay", post(replay))
+}
+
+/// Whether two texts are equal, in a time that depends on the guess alone.
+fn same(secret: &str, guess: &str) -> bool {
+    let mut difference = secret.len() ^ guess.len();
+    let mut secret = secret.bytes().cycle();
+    for byte in guess.bytes() {
+        difference |= usize::from(byte ^ secret.next().unwrap_or(!byte));
+    }
+    std::hint::black_box(difference) == 0
+}
+
+fn allowed<'s>(server: &'s Server, headers: &HeaderMap) -> Result<&'s Admin, Box<Response>> {
+    let given = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let admin = server.admin.as_ref();
+    let token = admin.and_then(|admin| admin.token.as_deref());
+    match (admin, token, given) {
+        (Some(admin), Some(token), Some(given)) if !token.is_empty() && same(token, given) => {
+            Ok(admin)
+        }
+        (_, None | Some(""), _) => Err(refused(&format!("no admin token is set; set {TOKEN}"))),
+        _ => Err(refused(
+            "an admin token is needed: Authorization: Bearer <token>",
+        )),
+    }
+}
+
+fn refused(message: &str) -> Box<Response> {
+    let body = json!({"error": "AuthRequired", "message": message}).to_string();
+    let headers = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::WWW_AUTHENTICATE, "Bearer"),
+    ];
+    Box::new((StatusCode::UNAUTHORIZED, headers, body).into_response())
+}
+
+impl From<ReplayError> for XrpcError {
+    fn from(error: ReplayError) -> Self {
+        match error {
+            ReplayError::Gone(_) => Self::not_found(error.to_string()),
+            ReplayError::NoRecord { .. } => Self::declared("NotReplayable", error.to_string()),
+            ReplayError::Store(cause) => cause.into(),
+        }
+    }
+}
+
+/// Answers with the operator's rights, on a thread that may block.
+async fn admin<F>(server: Arc<Server>, headers: &HeaderMap, make: F) -> Response
+where
+    F: FnOnce(&Server, &Admin) -> Result<Answer, XrpcError> + Send + 'static,
+{
+    if let Err(refusal) = allowed(&server, headers) {
+        return *refusal;
+    }
+    answer(server, move |server| match &server.admin {
+        Some(admin) => make(server, admin),
+        None => Err(XrpcError::internal()),
+    })
+    .await
+}
+
+fn number(text: &str) -> Result<i64, XrpcError> {
+    text.parse()
+        .map_err(|_| XrpcError::invalid(format!("{text:?} is not the number of a dead letter")))
+}
+
+/// The filter in a request's parameters.
+fn filter(params: &Params) -> Result<LetterQuery, XrpcError> {
+    let moment = |name: &str| match params.get(name) {
+        None => Ok(None),
+        Some(text) => record::datetime::parse_us(text).map(Some).ok_or_else(|| {
+            XrpcError::invalid(format!(
+                "{name} must be a time such as 2026-01-31T00:00:00Z"
+            ))
+        }),
+    };
+    Ok(LetterQuery {
+        collection: params.get("collection").map(str::to_owned),
+        stage: params.get("stage").map(str::to_owned),
+        did: params.get("did").map(str::to_owned),
+        since_us: moment("since")?,
+        until_us: moment("until")?,
+        before: None,
+        limit: params.limit()?,
+    })
+}
+
+const FILTERS: [&str; 5] = ["collection", "stage", "did", "since", "until"];
+
+async fn list(State(server): State<Arc<Server>>, headers: HeaderMap, request: Request) -> Response {
+    let query = request.uri().query().map(str::to_owned);
+    admin(server, &headers, move |server, _| {
+        let params = Params::parse(query.as_deref())?;
+        params.only(&[&FILTERS[..], &["limit", "cursor"]].concat())?;
+        let mut query = filter(&params)?;
+        if let Some(text) = params.get("cursor") {
+            query.before = Some(cursor::read("dlq", text)?.time_us);
+        }
+        let limit = query.limit;
+        query.limit += 1; // one more tells whether there is more
+        let mut letters = server.store.letters(&query)?;
+        let more = letters.len() > limit;
+        letters.truncate(limit);
+        let entries: Vec<_> = letters.iter().map(dead::entry).collect();
+        let mut page = json!({"entries": entries, "total": server.store.waiting()?.dead});
+        if let (true, Some(last), Some(page)) = (more, letters.last(), page.as_object_mut()) {
+            let position = Position {
+                time_us: last.id,
+                uri: String::new(),
+            };
+            page.insert("cursor".into(), cursor::write("dlq", &position).into());
+        }
+        Ok(Answer::json(page.to_string()))
+    })
+    .await
+}
+
+async fn show(
+    State(server): State<Arc<Server>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    admin(server, &headers, move |server, _| {
+        let id = number(&id)?;
+        let letter = server.store.letter(id)?.ok_or(ReplayError::Gone(id))?;
+        Ok(Answer::json(dead::entry(&letter).to_string()))
+    })
+    .await
+}
+
+async fn replay(
+    State(server): State<Arc<Server>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    admin(server, &headers, move |server, admin| {
+        let now_us = server.clock.now_us();
+        let fate = dead::replay(&*server.store, &admin.checker, now_us, number(&id)?)?;
+        Ok(Answer::json(
+            json!({"id": id, "result": fate.word()}).to_string(),
+        ))
+    })
+    .await
+}
+
+async fn replay_all(
+    State(server): State<Arc<Server>>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    let query = request.uri().query().map(str::to_owned);
+    admin(server, &headers, move |server, admin| {
+        let params = Params::parse(query.as_deref())?;
+        params.only(&FILTERS)?;
+        let now_us = server.clock.now_us();
+        let done = dead::replay_all(&*server.store, &admin.checker, now_us, &filter(&params)?)?;
+        Ok(Answer::json(
+            json!({
+                "settled": done.settled,
+                "parked": done.parked,
+                "buried": done.buried,
+                "skipped": done.skipped,
+            })
+            .to_string(),
+        ))
+    })
+    .await
+}
+
+async fn discard(
+    State(server): State<Arc<Server>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    admin(server, &headers, move |server, _| {
+        let id = number(&id)?;
+        match server.store.discard(server.clock.now_us(), id)? {
+            Fate::Gone => Err(ReplayError::Gone(id).into()),
+            _ => Ok(Answer::json(json!({"deleted": true}).to_string())),
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same;
+
+    #[test]
+    fn only_the_whole_token_is_the_token() {
+        assert!(same("secret", "secret"));
+        for guess in ["", "secre", "secrets", "secretsecret", "Secret", "s"] {
+            assert!(!same("secret", guess), "{guess}");
+        }
+    }
+}

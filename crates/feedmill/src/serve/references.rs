@@ -1,0 +1,114 @@
+//! `{ns}.listReferences` and `{ns}.getReferences`: references both ways.
+
+use super::cursor;
+use super::error::XrpcError;
+use super::params::Params;
+use super::{Answer, Server, body};
+use crate::store::{Position, ReferrerQuery};
+
+/// A URI with its authority resolved to a DID, where it names a record.
+fn resolved(server: &Server, uri: &str) -> Result<String, XrpcError> {
+    let Some(rest) = uri.strip_prefix("at://") else {
+        return Ok(uri.to_owned()); // a DID or a web address is referred to as it is
+    };
+    let (authority, path) = rest
+        .split_once('/')
+        .ok_or_else(|| XrpcError::invalid("uri must be at://<actor>/<collection>/<rkey>"))?;
+    Ok(format!("at://{}/{path}", server.actor(authority)?))
+}
+
+/// The records that refer to a URI, newest stored first.
+pub(super) fn list(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
+    params.only(&["uri", "path", "limit", "cursor"])?;
+    let uri = resolved(server, params.need("uri")?)?;
+    let scope = format!("references:{uri}");
+    let limit = params.limit()?;
+    let before = params
+        .get("cursor")
+        .map(|text| cursor::read(&scope, text))
+        .transpose()?;
+    let query = ReferrerQuery {
+        uri,
+        path: params.get("path").map(str::to_owned),
+        before: before.map(|position| (position.time_us, position.uri)),
+        limit: limit + 1, // one more tells whether there is more
+    };
+    let mut found = server.store.referrers(&query)?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let mut out = String::from("{\"references\":[");
+    for (index, referrer) in found.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        out.push_str("{\"path\":");
+        body::push_string(&mut out, &referrer.path);
+        out.push_str(",\"record\":");
+        body::push_record(&mut out, &referrer.row);
+        out.push('}');
+    }
+    out.push(']');
+    if let (true, Some(last)) = (more, found.last()) {
+        push_cursor(&mut out, &scope, last.row.id, &last.path);
+    }
+    out.push('}');
+    Ok(Answer::json(out))
+}
+
+/// What a record refers to; what is not here is shown as null with a flag.
+pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
+    params.only(&["uri", "limit", "cursor"])?;
+    let uri = resolved(server, params.need("uri")?)?;
+    let scope = format!("referred:{uri}");
+    let limit = params.limit()?;
+    let after = params
+        .get("cursor")
+        .map(|text| cursor::read(&scope, text))
+        .transpose()?
+        .map(|position| {
+            let (path, target) = position.uri.split_once('\n').unwrap_or_default();
+            (path.to_owned(), target.to_owned())
+        });
+    let mut found = server
+        .store
+        .references(&uri, after.as_ref(), limit + 1)?
+        .ok_or_else(|| XrpcError::not_found(format!("no record at {uri}")))?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let mut out = String::from("{\"uri\":");
+    body::push_string(&mut out, &uri);
+    out.push_str(",\"references\":[");
+    for (index, reference) in found.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        out.push_str("{\"path\":");
+        body::push_string(&mut out, &reference.path);
+        out.push_str(",\"uri\":");
+        body::push_string(&mut out, &reference.uri);
+        out.push_str(&format!(
+            ",\"exists\":{},\"record\":",
+            reference.row.is_some()
+        ));
+        match &reference.row {
+            Some(row) => body::push_record(&mut out, row),
+            None => out.push_str("null"),
+        }
+        out.push('}');
+    }
+    out.push(']');
+    if let (true, Some(last)) = (more, found.last()) {
+        push_cursor(&mut out, &scope, 0, &format!("{}\n{}", last.path, last.uri));
+    }
+    out.push('}');
+    Ok(Answer::json(out))
+}
+
+fn push_cursor(out: &mut String, scope: &str, number: i64, text: &str) {
+    let position = Position {
+        time_us: number,
+        uri: text.to_owned(),
+    };
+    out.push_str(",\"cursor\":");
+    body::push_string(out, &cursor::write(scope, &position));
+}

@@ -1,0 +1,51 @@
+//! Dead letters as they are asked for, and what became of a record that was tried again.
+
+use crate::clock::Micros;
+
+/// Which dead letters, newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LetterQuery {
+    pub collection: Option<String>,
+    pub stage: Option<String>,
+    pub did: Option<String>,
+    /// Buried at this moment or later.
+    pub since_us: Option<Micros>,
+    /// Buried before this moment.
+    pub until_us: Option<Micros>,
+    /// Only those before this number: the last one of the page before.
+    pub before: Option<i64>,
+    pub limit: usize,
+}
+
+/// What became of a record that was tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    Applied,
+    /// What it says is stored already.
+    Repeated,
+    /// Something newer is stored, or its account is gone.
+    Superseded,
+    /// It waits for a record it needs.
+    Parked,
+    /// It is refused (again), under a new number.
+    Buried,
+    /// Discarded, as asked.
+    Discarded,
+    /// There is no such dead letter.
+    Gone,
+}
+
+impl Fate {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Repeated => "repeated",
+            Self::Superseded => "superseded",
+            Self::Parked => "parked",
+            Self::Buried => "buried",
+            Self::Discarded => "discarded",
+            Self::Gone => "gone",
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Business rules, compiled: what must be true of a record beyond its lexicon.
+//!
+//! In:    a record, and for some rules the records it refers to.
+//! Out:   nothing, or what a dead letter says about the first broken rule.
+//! Never: a rule that passes because it could not be evaluated.
+//!
+//! Rules over the record alone are held when it is checked. Those that bind
+//! other records (`with`) can only be held where those records are: in the
+//! transaction that applies it.
+
+use record::value::Value;
+
+use super::batch::DeadLetter;
+use crate::config;
+use crate::expression::{Expression, Scope};
+
+/// Characters of the received value that a dead letter repeats.
+const RECEIVED_CHARS_MAX: usize = 200;
+
+/// One rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    pub name: String,
+    when: Option<Expression>,
+    expect: Expression,
+    message: String,
+    path: String,
+    /// Further names, each with the path of the field that refers to its record.
+    pub with: Vec<(String, String)>,
+}
+
+impl Rule {
+    /// The rule of a configuration; `None` for one that a checked configuration cannot hold.
+    pub fn new(rule: &config::rule::Rule) -> Option<Self> {
+        let (when, expect) = rule.compile().ok()?;
+        Some(Self {
+            name: rule.name.clone(),
+            when,
+            expect,
+            message: rule.message.clone(),
+            path: rule.path.clone(),
+            with: rule
+                .with
+                .iter()
+                .map(|(name, path)| (name.clone(), path.clone()))
+                .collect(),
+        })
+    }
+
+    /// Whether it binds records that ours refers to.
+    pub fn is_linked(&self) -> bool {
+        !self.with.is_empty()
+    }
+
+    /// What is wrong with a record, if the rule is for it and it breaks it.
+    pub fn broken(&self, scope: &Scope, record: &Value<'_>) -> Option<DeadLetter> {
+        if let Some(when) = &self.when
+            && when.holds(scope) != Ok(true)
+        {
+            return None;
+        }
+        let message = match self.expect.holds(scope) {
+            Ok(true) => return None,
+            Ok(false) => self.message.clone(),
+            Err(unsure) => format!(
+                "{} (the rule could not be evaluated: {unsure})",
+                self.message
+            ),
+        };
+        Some(DeadLetter {
+            stage: "rule".into(),
+            rule: self.name.clone(),
+            message,
+            path: self
+                .path
+                .split('.')
+                .filter(|step| !step.is_empty())
+                .map(str::to_owned)
+                .collect(),
+            expected: self.expect.text().to_owned(),
+            received: received(record, &self.path),
+            ..DeadLetter::default()
+        })
+    }
+}
+
+fn received(record: &Value<'_>, path: &str) -> String {
+    let value = if path.is_empty() {
+        Some(record)
+    } else {
+        record.at(path)
+    };
+    let Some(value) = value else {
+        return "nothing".into();
+    };
+    let mut text = Vec::new();
+    record::json::to_json(value, &mut text);
+    let text = String::from_utf8_lossy(&text);
+    text.chars().take(RECEIVED_CHARS_MAX).collect()
+}
