@@ -10,44 +10,44 @@
 //! What this crate does not decide: how messages travel, where blocks are kept,
 //! when to evict, who a caller is.
 
-/// The size of everything a stranger may hand us.
+// The size of everything a stranger may hand us.
 pub mod limits;
 
-/// One immutable entry of a feed, and its hash.
+// One immutable entry of a feed, and its hash.
 pub mod block;
 
-/// An actor that is a key proves what it wrote.
+// An actor that is a key proves what it wrote.
 pub mod signature;
 
-/// The one order every reader sees.
+// The one order every reader sees.
 pub mod order;
 
-/// One look at a space in that order.
+// One look at a space in that order.
 pub mod page;
 
-/// Where a reader stands, and in whose history.
+// Where a reader stands, and in whose history.
 pub mod cursor;
 
-/// How a feed grows, and what may not be added to it.
+// How a feed grows, and what may not be added to it.
 pub mod chain;
 
-/// Who may append to which feed.
+// Who may append to which feed.
 pub mod writers;
 
-/// A replica's settings and what it learns.
+// A replica's settings and what it learns.
 pub mod replica;
 
-/// What any place that keeps blocks must promise.
+// What any place that keeps blocks must promise.
 pub mod store;
 
-/// A log in memory.
+// A log in memory.
 pub mod memory;
 
-/// What peers say to each other.
+// What peers say to each other.
 pub mod message;
 
-/// The answering side.
+// The answering side.
 pub mod authority;
 
-/// The asking side: replication, step by step.
+// The asking side: replication, step by step.
 pub mod sync;

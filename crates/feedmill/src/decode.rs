@@ -5,9 +5,9 @@
 //! Never: a panic, whatever the bytes; a commit believed whose blocks do not
 //!        hash to their names; a collection decoded that nobody wants.
 
-/// Messages of Jetstream.
+// Messages of Jetstream.
 pub mod jetstream;
-/// Signatures, and whether a commit follows from the one before.
+// Signatures, and whether a commit follows from the one before.
 mod proof;
 
 use std::sync::Arc;

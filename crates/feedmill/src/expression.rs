@@ -7,24 +7,29 @@
 //!
 //! Expressions see `record`, `did` and `rkey`, and, where a rule binds them,
 //! the records that this one refers to. CEL has no loops but its macros, so
-//! the cost is known beforehand: the longest list, to the power of the depth
-//! to which macros are nested.
+//! every turn of one is counted, and too many end the evaluation.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use cel::common::ast::{EntryExpr, Expr, IdedExpr};
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, MapExpr, StructExpr,
+};
 use cel::objects::{Key, Map};
-use cel::{Context, Env, Program};
+use cel::{Context, Env, ExecutionError};
 use record::value::Value;
 
 /// Macros (`all`, `exists`, `map`, `filter`) within one another.
 const NESTING_MAX: u32 = 3;
 /// Bytes of an expression's text.
 const TEXT_BYTES_MAX: usize = 10_000;
-/// Turns of the innermost macro in one evaluation.
-const TURNS_MAX: u64 = 5_000_000;
+/// Turns of macros in one evaluation.
+const TURNS_MAX: u64 = 200_000;
+/// The functions that count them, by the depth of uncounted macros within each turn. No
+/// expression can be written that calls one.
+const TURN: [&str; NESTING_MAX as usize + 1] = ["@turn0", "@turn1", "@turn2", "@turn3"];
 
 /// Names that a rule may use.
 const RULE_NAMES: &[&str] = &["record", "did", "rkey"];
@@ -75,8 +80,9 @@ pub enum Unsure {
 #[derive(Debug, Clone)]
 pub struct Expression {
     text: String,
-    program: Arc<Program>,
-    nesting: u32,
+    tree: Arc<IdedExpr>,
+    /// Depth of macros whose turns cannot be counted one by one (`map`, `filter`).
+    uncounted: u32,
 }
 
 impl PartialEq for Expression {
@@ -91,6 +97,9 @@ impl Eq for Expression {}
 pub struct Scope {
     context: Context<'static, 'static>,
     longest: u64,
+    turns: Arc<AtomicU64>,
+    /// `longest`, as the counting functions see it.
+    weight: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for Scope {
@@ -145,7 +154,8 @@ impl Expression {
             unknown: None,
             deepest: 0,
         };
-        walk.visit(program.expression(), 0);
+        let mut tree = program.expression().clone();
+        let uncounted = walk.visit(&mut tree, 0);
         if let Some(name) = walk.unknown {
             let known = walk.known.join(", ");
             return Err(ExpressionError::Unknown { name, known });
@@ -155,8 +165,8 @@ impl Expression {
         }
         Ok(Self {
             text: text.to_owned(),
-            program: Arc::new(program),
-            nesting: walk.deepest,
+            tree: Arc::new(tree),
+            uncounted,
         })
     }
 
@@ -167,11 +177,18 @@ impl Expression {
 
     /// Whether it holds.
     pub fn holds(&self, scope: &Scope) -> Result<bool, Unsure> {
-        if scope.longest.saturating_pow(self.nesting) > TURNS_MAX {
+        if scope.longest.saturating_pow(self.uncounted) > TURNS_MAX {
             return Err(Unsure::TooCostly);
         }
+        scope.weight.store(scope.longest, Ordering::Relaxed);
+        scope.turns.store(0, Ordering::Relaxed);
         // The evaluator is not ours and the record is a stranger's.
-        let result = catch_unwind(AssertUnwindSafe(|| self.program.execute(&scope.context)));
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            cel::Value::resolve(&self.tree, &scope.context)
+        }));
+        if scope.turns.load(Ordering::Relaxed) > TURNS_MAX {
+            return Err(Unsure::TooCostly);
+        }
         match result {
             Ok(Ok(cel::Value::Bool(holds))) => Ok(holds),
             Ok(Ok(other)) => Err(Unsure::NotBoolean(other.type_of().to_string())),
@@ -187,7 +204,21 @@ impl Scope {
         let mut scope = Self {
             context: Context::with_env(environment()),
             longest: 1,
+            turns: Arc::default(),
+            weight: Arc::default(),
         };
+        for (exponent, name) in (0..).zip(TURN) {
+            let (turns, weight) = (Arc::clone(&scope.turns), Arc::clone(&scope.weight));
+            let turn = move |go_on: bool| {
+                let cost = weight.load(Ordering::Relaxed).saturating_pow(exponent);
+                if turns.fetch_add(cost, Ordering::Relaxed) >= TURNS_MAX {
+                    return Err(ExecutionError::function_error(name, "too many turns"));
+                }
+                Ok(go_on)
+            };
+            let added = scope.context.add_function(name, turn);
+            added.expect("no function of CEL begins with @");
+        }
         scope.bind("record", Some(record));
         scope.context.add_variable_from_value("did", did);
         scope.context.add_variable_from_value("rkey", rkey);
@@ -235,7 +266,7 @@ fn map(fields: impl Iterator<Item = (String, cel::Value)>) -> cel::Value {
     cel::Value::Map(Map { map: Arc::new(map) })
 }
 
-/// Looks through an expression before it is ever run.
+/// Looks through an expression before it is ever run, and has its turns counted.
 struct Walk {
     known: Vec<String>,
     unknown: Option<String>,
@@ -243,53 +274,74 @@ struct Walk {
 }
 
 impl Walk {
-    fn visit(&mut self, expression: &IdedExpr, depth: u32) {
-        match &expression.expr {
+    /// `depth` macros are around this; returns how deep uncounted ones are nested in it.
+    fn visit(&mut self, expression: &mut IdedExpr, depth: u32) -> u32 {
+        match &mut expression.expr {
             Expr::Ident(name) => {
                 let known = self.known.iter().any(|known| known == name);
                 if !known && !WORDS.contains(&name.as_str()) && self.unknown.is_none() {
                     self.unknown = Some(name.clone());
                 }
+                0
             }
             Expr::Call(call) => {
-                for part in call.target.as_deref().into_iter().chain(&call.args) {
-                    self.visit(part, depth);
-                }
+                let target = call.target.as_deref_mut().into_iter();
+                self.each(target.chain(&mut call.args), depth)
             }
-            Expr::Select(select) => self.visit(&select.operand, depth),
-            Expr::List(list) => list
-                .elements
-                .iter()
-                .for_each(|item| self.visit(item, depth)),
-            Expr::Map(map) => self.entries(map.entries.iter().map(|entry| &entry.expr), depth),
-            Expr::Struct(made) => self.entries(made.entries.iter().map(|entry| &entry.expr), depth),
-            Expr::Comprehension(turns) => {
-                self.visit(&turns.iter_range, depth);
-                self.visit(&turns.accu_init, depth);
-                let outer = self.known.len();
-                self.known.push(turns.iter_var.clone());
-                self.known.extend(turns.iter_var2.clone());
-                self.known.push(turns.accu_var.clone());
-                self.deepest = self.deepest.max(depth + 1);
-                for part in [&turns.loop_cond, &turns.loop_step, &turns.result] {
-                    self.visit(part, depth + 1);
-                }
-                self.known.truncate(outer);
+            Expr::Select(select) => self.visit(&mut select.operand, depth),
+            Expr::List(list) => self.each(list.elements.iter_mut(), depth),
+            Expr::Map(MapExpr { entries }) | Expr::Struct(StructExpr { entries, .. }) => {
+                let entries = entries.iter_mut().flat_map(|entry| match &mut entry.expr {
+                    EntryExpr::StructField(field) => vec![&mut field.value],
+                    EntryExpr::MapEntry(entry) => vec![&mut entry.key, &mut entry.value],
+                });
+                self.each(entries, depth)
             }
-            Expr::Literal(_) | Expr::Unspecified => {}
+            Expr::Comprehension(turns) => self.turns(turns, depth),
+            Expr::Literal(_) | Expr::Unspecified => 0,
         }
     }
 
-    fn entries<'e>(&mut self, entries: impl Iterator<Item = &'e EntryExpr>, depth: u32) {
-        for entry in entries {
-            match entry {
-                EntryExpr::StructField(field) => self.visit(&field.value, depth),
-                EntryExpr::MapEntry(entry) => {
-                    self.visit(&entry.key, depth);
-                    self.visit(&entry.value, depth);
-                }
-            }
+    fn each<'e>(&mut self, parts: impl Iterator<Item = &'e mut IdedExpr>, depth: u32) -> u32 {
+        parts
+            .map(|part| self.visit(part, depth))
+            .max()
+            .unwrap_or_default()
+    }
+
+    fn turns(&mut self, turns: &mut ComprehensionExpr, depth: u32) -> u32 {
+        let outside = self.each(
+            [&mut turns.iter_range, &mut turns.accu_init].into_iter(),
+            depth,
+        );
+        let outer = self.known.len();
+        self.known.push(turns.iter_var.clone());
+        self.known.extend(turns.iter_var2.clone());
+        self.known.push(turns.accu_var.clone());
+        self.deepest = self.deepest.max(depth + 1);
+        // A literal condition marks the macros that only append or count, which the evaluator
+        // runs in a way of its own.
+        let counted = !matches!(turns.loop_cond.expr, Expr::Literal(_));
+        let parts = [
+            &mut turns.loop_cond,
+            &mut turns.loop_step,
+            &mut turns.result,
+        ];
+        let inside = self.each(parts.into_iter(), depth + 1);
+        self.known.truncate(outer);
+        let name = TURN.get(inside as usize).filter(|_| counted);
+        if let Some(name) = name {
+            let condition = std::mem::take(&mut turns.loop_cond);
+            turns.loop_cond = IdedExpr {
+                id: condition.id,
+                expr: Expr::Call(CallExpr {
+                    func_name: (*name).to_owned(),
+                    target: None,
+                    args: vec![condition],
+                }),
+            };
         }
+        outside.max(inside + u32::from(!counted))
     }
 }
 
@@ -348,6 +400,21 @@ mod tests {
         let record = format!("{{\"l\":[{list}]}}");
         check("record.l.all(x, x == 1)", &record, Ok(true));
         check("record.l.all(x, record.l.all(y, x == y))", &record, Err(()));
+        check(
+            "record.l.all(x, size(record.l.map(y, y)) > 0)",
+            &record,
+            Err(()),
+        );
+        check(
+            "size(record.l.map(x, record.l.map(y, y))) > 0",
+            &record,
+            Err(()),
+        );
+        check(
+            "record.l.filter(x, x > 0).all(x, x == 1)",
+            &record,
+            Ok(true),
+        );
         let deep = "record.l.all(a, record.l.all(b, record.l.all(c, record.l.all(d, true))))";
         assert_eq!(
             Expression::rule(deep, &[]).unwrap_err(),

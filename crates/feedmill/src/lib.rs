@@ -2,74 +2,77 @@
 //!
 //! Water runs one way: a module names only modules above it in this list.
 
-/// The clock, as an argument.
+// The clock, as an argument.
 pub mod clock;
 
-/// Named crash points.
+// Named crash points.
 pub mod crash;
 
-/// The log as a service: blocks in SQLite, over HTTP and WebSocket.
+// The log as a service: blocks in SQLite, over HTTP and WebSocket.
 pub mod replicate;
 
-/// CEL over one record.
+// CEL over one record.
 pub mod expression;
 
-/// Configuration.
+// Configuration.
 pub mod config;
 
-/// What is done about a record that could not go on.
+// What is done about a record that could not go on.
 pub mod settle;
 
-/// Where checked records come to rest.
+// Ids that an app without AT Protocol gives.
+pub mod local;
+
+// Where checked records come to rest.
 pub mod store;
 
-/// Whether a record is what its collection says it is.
+// Whether a record is what its collection says it is.
 pub mod check;
 
-/// From a frame's bytes to checked work.
+// From a frame's bytes to checked work.
 pub mod decode;
 
-/// Dead letters, shown and tried again.
+// Dead letters, shown and tried again.
 pub mod dead;
 
-/// Every metric by name.
+// Every metric by name.
 pub mod metrics;
 
-/// What the process is doing right now.
+// What the process is doing right now.
 pub mod status;
 
-/// Where streams come from.
+// Where streams come from.
 pub mod source;
 
-/// Frames in, transactions out.
+// Frames in, transactions out.
 pub mod intake;
 
-/// Parked records and alerts, in their time.
+// Parked records and alerts, in their time.
 pub mod tend;
 
-/// Where an account lives, and with which key it signs.
+// Where an account lives, and with which key it signs.
 pub mod identity;
 
-/// Signatures, before frames are opened.
+// Signatures, before frames are opened.
 pub mod notary;
 
-/// Repairing an account whose chain broke.
+// Repairing an account whose chain broke.
 pub mod resync;
 
-/// Accounts that a stream will never mention.
+// Accounts that a stream will never mention.
 pub mod backfill;
 
-/// Timelines in memory, drawn from the outbox.
+// Timelines in memory, drawn from the outbox.
 pub mod fanout;
 
-/// The API over HTTP.
+// The API over HTTP.
 pub mod serve;
 
-/// The wiring.
+// The wiring.
 pub mod river;
 
-/// Served feeds held against the simulator's naive model.
+// Served feeds held against the simulator's naive model.
 pub mod oracle;
 
-/// The command line.
+// The command line.
 pub mod cli;

@@ -36,6 +36,9 @@ use crate::replicate::log::Log;
 use crate::replicate::sqlite::SqliteLog;
 use crate::resync::Resync;
 use crate::serve::admin::{Admin, TOKEN};
+use crate::serve::direct::door::Secrets;
+use crate::serve::direct::{Direct, DirectError};
+use crate::serve::generator::Generator;
 use crate::serve::{self, Server};
 use crate::source::jetstream::Jetstream;
 use crate::source::stream::{Dialect, Stream};
@@ -66,6 +69,8 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error("checks")]
     Check(#[from] CheckError),
+    #[error("direct API")]
+    Direct(#[from] DirectError),
     #[error("identity")]
     Identity(#[from] IdentityError),
     #[error("cannot listen on {address}; is another process there? set serve.bind")]
@@ -134,7 +139,7 @@ impl River {
         crate::identity::provide_tls();
         let store = SqliteStore::open(&config.store, Plan::new(config))?;
         let plan = Arc::clone(store.plan());
-        let checker = Checker::new(config, Arc::clone(&plan), start.lexicons)?;
+        let checker = Checker::new(&config.network(), Arc::clone(&plan), start.lexicons)?;
         let embedded = Arc::new(store);
         let store: SharedStore = Arc::clone(&embedded) as SharedStore;
         let mut river = Self {
@@ -316,6 +321,13 @@ impl River {
             .await
             .map_err(listen)?;
         self.address = Some(listener.local_addr().map_err(listen)?);
+        let direct = Direct::new(
+            config,
+            &self.plan,
+            &self.store,
+            start.lexicons,
+            Secrets::from_environment(),
+        )?;
         let mut server = Server::new(
             config,
             Arc::clone(&self.plan),
@@ -328,6 +340,8 @@ impl River {
             token: std::env::var(TOKEN).ok(),
             checker: Arc::clone(&self.checker),
         });
+        server.direct = direct;
+        server.generator = Generator::new(config)?;
         let mut router = serve::router(Arc::new(server), config.serve.body_bytes_max);
         if let Some(file) = &config.log.file {
             router = router.merge(self.log(file, config, start)?);

@@ -1,7 +1,7 @@
 //! Strict DAG-CBOR: the one byte form every block of the network has.
 //!
-//! In:    bytes from anywhere, or a [`Value`] to write.
-//! Out:   a [`Value`] that borrows the bytes; canonical bytes; or AT Protocol
+//! In:    bytes from anywhere, or a [`Value`](crate::value::Value) to write.
+//! Out:   a [`Value`](crate::value::Value) that borrows the bytes; canonical bytes; or AT Protocol
 //!        JSON written straight from the bytes.
 //! Never: a second byte form of the same value accepted: no indefinite or
 //!        padded lengths, no floats, no tag but 42, no unsorted or repeated

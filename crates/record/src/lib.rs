@@ -3,53 +3,53 @@
 //! Pure: no clock, no socket, no file. Every byte that comes in is hostile
 //! until a function here has said otherwise, and none of them may panic.
 
-/// Content identifiers.
+// Content identifiers.
 pub mod cid;
 
-/// One value of the data model.
+// One value of the data model.
 pub mod value;
 
-/// Identifiers: DIDs, handles, NSIDs, record keys, AT URIs.
+// Identifiers: DIDs, handles, NSIDs, record keys, AT URIs.
 pub mod ids;
 
-/// Times of records.
+// Times of records.
 pub mod datetime;
 
-/// Language tags.
+// Language tags.
 pub mod language;
 
-/// Links to anywhere.
+// Links to anywhere.
 pub mod uri;
 
-/// JSON of the data model.
+// JSON of the data model.
 pub mod json;
 
-/// Strict DAG-CBOR.
+// Strict DAG-CBOR.
 pub mod cbor;
 
-/// Content archives.
+// Content archives.
 pub mod car;
 
-/// Timestamp identifiers.
+// Timestamp identifiers.
 pub mod tid;
 
-/// Public and secret keys.
+// Public and secret keys.
 pub mod key;
 
-/// The Merkle search tree of a repo.
+// The Merkle search tree of a repo.
 pub mod mst;
 
-/// Signed commits.
+// Signed commits.
 pub mod commit;
 
-/// Events of the firehose.
+// Events of the firehose.
 pub mod event;
 
-/// Lexicons: what records must look like.
+// Lexicons: what records must look like.
 pub mod lexicon;
 
-/// Records held against their lexicons.
+// Records held against their lexicons.
 pub mod validate;
 
-/// What records point at.
+// What records point at.
 pub mod links;

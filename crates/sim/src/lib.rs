@@ -3,50 +3,50 @@
 //!
 //! A module names only modules above it.
 
-/// Randomness that can be repeated.
+// Randomness that can be repeated.
 pub mod rng;
 
-/// The world's time.
+// The world's time.
 pub mod clock;
 
-/// Who follows, writes and reads how much.
+// Who follows, writes and reads how much.
 pub mod shape;
 
-/// What is true, and what every reader should see.
+// What is true, and what every reader should see.
 pub mod model;
 
-/// What the inhabitants write.
+// What the inhabitants write.
 pub mod compose;
 
-/// Lexicons of what they write.
+// Lexicons of what they write.
 pub mod lexicons;
 
-/// What happens how often.
+// What happens how often.
 pub mod traffic;
 
-/// One event of the world.
+// One event of the world.
 pub mod event;
 
-/// One account's repository.
+// One account's repository.
 pub mod repo;
 
-/// One inhabitant of the world.
+// One inhabitant of the world.
 pub mod account;
 
-/// Accounts, repositories, clock and truth.
+// Accounts, repositories, clock and truth.
 pub mod world;
 
-/// What each act changes, and which events tell it.
+// What each act changes, and which events tell it.
 mod acts;
 
-/// The events a relay can still send again.
+// The events a relay can still send again.
 pub mod backlog;
 
-/// What goes wrong on demand.
+// What goes wrong on demand.
 pub mod faults;
 
-/// Connections that can be severed.
+// Connections that can be severed.
 pub mod wire;
 
-/// The world behind its servers.
+// The world behind its servers.
 pub mod network;

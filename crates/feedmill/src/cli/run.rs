@@ -6,11 +6,12 @@ use clap::Args;
 
 use super::{Ending, say};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Source};
 use crate::river::{River, Role, Start};
 
 /// Arguments of the three.
 #[derive(Debug, Args)]
+#[command(after_help = SECRETS)]
 pub(super) struct Run {
     /// Configuration file (feedmill init writes one)
     file: PathBuf,
@@ -23,7 +24,23 @@ pub(super) struct Run {
     /// Ask this plc directory instead of the file's
     #[arg(long, env = "PLC_URL")]
     plc_url: Option<String>,
+    /// Read this relay instead of the file's sources, e.g. wss://relay.example; commas make a pool
+    #[arg(long, env = "RELAY_URL")]
+    relay_url: Option<String>,
+    /// Read this Jetstream instead of the file's sources, e.g. wss://host/subscribe; commas make a pool
+    #[arg(long, env = "JETSTREAM_URL")]
+    jetstream_url: Option<String>,
+    /// Where clients reach us, e.g. https://feeds.example
+    #[arg(long, env = "PUBLIC_URL")]
+    public_url: Option<String>,
 }
+
+/// What the environment alone may say; shown below the options.
+pub(super) const SECRETS: &str = "Environment only:
+  FEEDMILL_APP_TOKEN   token with which the app writes over the direct API
+  FEEDMILL_SECRET      key under which readers' tokens are made; the app token unless set
+  RUST_LOG             what is logged, e.g. warn or feedmill=debug
+  FEEDMILL_LOG_JSON    set to anything: log lines are JSON";
 
 impl Run {
     pub(super) fn run(self, role: Role) -> Result<(), Ending> {
@@ -58,6 +75,20 @@ impl Run {
         if let Some(url) = &self.plc_url {
             config.intake.plc_url.clone_from(url);
         }
+        if self.relay_url.is_some() || self.jetstream_url.is_some() {
+            config.sources.clear();
+            config
+                .sources
+                .extend(self.relay_url.as_deref().map(Source::firehose_at));
+            config
+                .sources
+                .extend(self.jetstream_url.as_deref().map(Source::jetstream_at));
+        }
+        if let Some(url) = &self.public_url {
+            config.serve.public_url = Some(url.clone());
+        }
+        // What the environment changed must make as much sense as the file did.
+        config.recheck()?;
         Ok(config)
     }
 }

@@ -33,6 +33,53 @@ pub struct Collection {
     /// What must be there before one of its records is applied.
     #[serde(default)]
     pub requires: Vec<Requires>,
+    /// Written over HTTP by an app; what the network says about it is not of interest.
+    #[serde(default)]
+    pub direct: bool,
+    /// Records of other collections that name this one's, by name: counted and shown with it.
+    #[serde(default)]
+    pub relations: BTreeMap<String, Relation>,
+    /// Dotted paths of the fields that a search looks in.
+    #[serde(default)]
+    pub searchable: Vec<String>,
+    /// Records that this one's name, by name: shown with it.
+    #[serde(default)]
+    pub references: BTreeMap<String, Reference>,
+}
+
+/// A record that a field names.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reference {
+    /// Short name of the named record's collection.
+    pub collection: String,
+    /// Dotted path of the field that names it.
+    pub field: String,
+}
+
+/// Records that name a parent.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Relation {
+    /// Short name of the children's collection.
+    pub collection: String,
+    /// Dotted path of the child's field that names its parent.
+    #[serde(default = "subject_uri")]
+    pub field: String,
+    /// What of the parent it names.
+    #[serde(default, rename = "match")]
+    pub by: Match,
+}
+
+/// What of its parent a child names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Match {
+    /// Its URI; the id of a record that was written directly.
+    #[default]
+    Uri,
+    /// Its author.
+    Did,
 }
 
 /// Which field tells a record's time.
@@ -61,10 +108,53 @@ pub struct Queryable {
     /// `range` also offers `<field>Min` and `<field>Max`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
+    /// What is compared: a caller who types something else is told so. Unless set, the record's value decides.
+    #[serde(rename = "as")]
+    pub compared: Option<Compared>,
+}
+
+/// What a field holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compared {
+    Text,
+    Number,
+    Boolean,
+    Time,
+}
+
+impl Queryable {
+    /// Whether it may be asked by least and greatest.
+    pub fn ranged(&self) -> bool {
+        self.kind.is_some()
+    }
 }
 
 fn created_at() -> TimeField {
     TimeField::Path("createdAt".into())
+}
+
+fn subject_uri() -> String {
+    "subject.uri".into()
+}
+
+/// The first relation or reference that names no collection.
+pub(super) fn relations_fault(
+    collections: &BTreeMap<String, Collection>,
+) -> Option<(String, String)> {
+    collections.iter().find_map(|(short, collection)| {
+        let relations = collection.relations.iter();
+        let relations = relations.map(|(name, it)| ("relations", name, &it.collection));
+        let references = collection.references.iter();
+        let references = references.map(|(name, it)| ("references", name, &it.collection));
+        let (table, name, named) = relations
+            .chain(references)
+            .find(|(_, _, named)| !collections.contains_key(*named))?;
+        Some((
+            format!("collections.{short}.{table}.{name}.collection"),
+            format!("{named:?} is not a collection's short name"),
+        ))
+    })
 }
 
 fn yes() -> bool {

@@ -33,6 +33,9 @@ pub struct Feed {
     /// The first whose `when` is true replaces a record's keys.
     #[serde(default, rename = "rule")]
     rules: Vec<KeyRule>,
+    /// The URI of the `app.bsky.feed.generator` record under which Bluesky clients know it.
+    #[serde(default)]
+    pub publish_as: Option<String>,
 }
 
 /// `[[feeds.<name>.rule]]`: other keys for some records.
@@ -204,6 +207,16 @@ impl Feed {
             names.join(", ")
         };
         let at = |key: &str, problem: String| Some((format!("feeds.{name}.{key}"), problem));
+        if let Some(uri) = &self.publish_as {
+            let record = uri.strip_prefix("at://did:");
+            if !record.is_some_and(|rest| rest.contains("/app.bsky.feed.generator/")) {
+                let example = "at://did:plc:abc/app.bsky.feed.generator/name";
+                return at(
+                    "publish_as",
+                    format!("{uri:?} is not a URI such as {example:?}"),
+                );
+            }
+        }
         if self.targets.is_empty() {
             return at("targets", "names no collection".into());
         }

@@ -15,20 +15,23 @@ use serde::Deserialize;
 
 use crate::replicate::settings::LogSettings;
 
-/// A collection of records.
+// A collection of records.
 pub mod collection;
-/// A feed: follows, targets, keys.
+// Records written over HTTP.
+pub mod direct;
+// A feed: follows, targets, keys.
 pub mod feed;
-/// Where in the file a key stands.
+// Where in the file a key stands.
 mod place;
-/// Business rules, and what a record requires.
+// Business rules, and what a record requires.
 pub mod rule;
-/// What happens to records that cannot go on.
+// What happens to records that cannot go on.
 pub mod settle;
-/// Sections that are one stage's settings each.
+// Sections that are one stage's settings each.
 pub mod stage;
 
 pub use collection::Collection;
+pub use direct::Direct;
 pub use feed::Feed;
 pub use settle::Settle;
 pub use stage::{Intake, Serve, Source, Store, Timelines, Verify};
@@ -54,6 +57,9 @@ pub struct Config {
     /// Folders of lexicon JSON, read at start.
     #[serde(default)]
     pub lexicons: Vec<std::path::PathBuf>,
+    /// Collections, by short name, whose record `self` is its author's profile.
+    #[serde(default)]
+    pub profiles: Vec<String>,
     /// Where records come to rest.
     #[serde(default)]
     pub store: Store,
@@ -69,6 +75,9 @@ pub struct Config {
     /// The HTTP server.
     #[serde(default)]
     pub serve: Serve,
+    /// Records written over HTTP.
+    #[serde(default)]
+    pub direct: Direct,
     /// The replicated log.
     #[serde(default)]
     pub log: LogSettings,
@@ -104,7 +113,7 @@ impl Config {
             source,
         })?;
         let mut config = Self::parse(&text)?;
-        // A lexicon folder, log or dictionary is meant relative to the file that names it.
+        // Lexicon folders, the log and dictionaries are meant relative to the file that names them.
         let base = path.parent().unwrap_or(Path::new("."));
         for path in config.lexicons.iter_mut().chain(&mut config.log.file) {
             *path = base.join(&*path);
@@ -132,6 +141,14 @@ impl Config {
                 key,
                 problem,
             }),
+        }
+    }
+
+    /// Checks again what was changed after it was read.
+    pub fn recheck(&self) -> Result<(), ConfigError> {
+        match self.fault() {
+            None => Ok(()),
+            Some((key, problem)) => Err(ConfigError::Malformed(format!("{key}: {problem}"))),
         }
     }
 
@@ -168,6 +185,14 @@ impl Config {
             .or_else(|| self.settle.fault())
             .or_else(|| self.timelines.fault())
             .or_else(|| self.serve.fault())
+            .or_else(|| self.direct.fault(self))
+            .or_else(|| collection::relations_fault(&self.collections))
+            .or_else(|| {
+                let unknown = |short: &&String| !self.collections.contains_key(*short);
+                let short = self.profiles.iter().find(unknown)?;
+                let problem = format!("{short:?} is not a collection's short name");
+                Some(("profiles".into(), problem))
+            })
     }
 
     /// The NSID behind a short name, or the name itself where it is an NSID we keep.
@@ -180,6 +205,17 @@ impl Config {
                 .any(|collection| collection.collection == name)
                 .then_some(name),
         }
+    }
+
+    /// Who we are to the network, if we are anybody.
+    pub fn service_did(&self) -> Option<String> {
+        let of_url = |url: &String| {
+            let (_, rest) = url.split_once("://")?;
+            let host = rest.split('/').next()?;
+            Some(format!("did:web:{}", host.replace(':', "%3A")))
+        };
+        let set = self.serve.service_did.clone();
+        set.or_else(|| self.serve.public_url.as_ref().and_then(of_url))
     }
 
     /// The short name of a collection we keep.
@@ -267,6 +303,10 @@ mod tests {
             format!("{:?}", spelled.settle)
         );
         assert_eq!(format!("{:?}", plain.serve), format!("{:?}", spelled.serve));
+        assert_eq!(
+            format!("{:?}", plain.direct),
+            format!("{:?}", spelled.direct)
+        );
         assert_eq!(format!("{:?}", plain.log), format!("{:?}", spelled.log));
         assert_eq!(format!("{:?}", plain.feeds), format!("{:?}", spelled.feeds));
         assert_eq!(

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use serde::Deserialize;
 
 /// `[[source]]`: one stream to read. Exactly one of the addresses is given.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
     /// Name under which its cursor is kept; the address where absent.
@@ -33,6 +33,14 @@ pub enum Urls {
 }
 
 impl Urls {
+    /// Addresses set apart by commas.
+    pub fn parse(urls: &str) -> Self {
+        match urls.contains(',') {
+            true => Self::Pool(urls.split(',').map(|url| url.trim().to_owned()).collect()),
+            false => Self::One(urls.to_owned()),
+        }
+    }
+
     /// All addresses in the order given.
     pub fn all(&self) -> Vec<&str> {
         match self {
@@ -43,6 +51,22 @@ impl Urls {
 }
 
 impl Source {
+    /// The relay, or the pool of relays, at these addresses, set apart by commas.
+    pub fn firehose_at(urls: &str) -> Self {
+        Self {
+            firehose: Some(Urls::parse(urls)),
+            ..Self::default()
+        }
+    }
+
+    /// The Jetstream, or the pool of them, at these addresses, set apart by commas.
+    pub fn jetstream_at(urls: &str) -> Self {
+        Self {
+            jetstream: Some(Urls::parse(urls)),
+            ..Self::default()
+        }
+    }
+
     /// The name under which the cursor is kept.
     pub fn name(&self) -> String {
         let urls = self.firehose.as_ref().or(self.jetstream.as_ref());
@@ -294,6 +318,8 @@ pub struct Serve {
     pub bind: String,
     /// Where clients reach us, if that is another address.
     pub public_url: Option<String>,
+    /// Who we are; `did:web` of `public_url`'s host unless set.
+    pub service_did: Option<String>,
     /// Requests answered at once.
     pub requests_max: usize,
     /// Largest request body, in bytes.
@@ -309,6 +335,7 @@ impl Default for Serve {
         Self {
             bind: "127.0.0.1:8080".into(),
             public_url: None,
+            service_did: None,
             requests_max: 1024,
             body_bytes_max: 1_000_000,
             timeout_s: 30,
@@ -327,6 +354,18 @@ impl Serve {
                     self.bind
                 ),
             ));
+        }
+        if let Some(did) = &self.service_did
+            && !record::ids::Did::is_valid(did)
+        {
+            return Some(("serve.service_did".into(), format!("{did:?} is not a DID")));
+        }
+        if let Some(url) = &self.public_url
+            && !url.starts_with("https://")
+            && !url.starts_with("http://")
+        {
+            let problem = format!("{url:?} is not an http or https address");
+            return Some(("serve.public_url".into(), problem));
         }
         if self.requests_max == 0 {
             return Some(("serve.requests_max".into(), "must be at least 1".into()));

@@ -8,7 +8,7 @@
 //! lock for a few changes at a time; readers share it. Everything here can be
 //! dropped at any moment and is rebuilt from the store.
 
-/// The thread that draws.
+// The thread that draws.
 mod draw;
 
 use std::collections::{HashMap, HashSet};

@@ -133,9 +133,11 @@ impl Log {
         if let Request::Append(append) = &request {
             let taken = inner.rate.take(space, append.blocks.len() as u64, now_ms);
             taken.map_err(|retry_after_ms| Fault::RateLimited { retry_after_ms })?;
-            if inner.settings.make_spaces && inner.store.space(space)?.is_none() {
-                self.open_space(space, Role::Authority)?;
-            }
+        }
+        // Whoever waits for a space may come before the first who writes to it.
+        let makes = matches!(request, Request::Append(_) | Request::Subscribe(_));
+        if makes && inner.settings.make_spaces && inner.store.space(space)?.is_none() {
+            self.open_space(space, Role::Authority)?;
         }
         let authority = Authority {
             store: inner.store.as_ref(),

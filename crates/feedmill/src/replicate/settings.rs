@@ -60,7 +60,8 @@ impl KeepSetting {
 pub struct LogSettings {
     /// The file that holds the log; without it there is none.
     pub file: Option<std::path::PathBuf>,
-    /// Whether a space that is not known is made by its first append.
+    /// Whether a space that is not known is made by its first append or
+    /// subscription.
     pub make_spaces: bool,
     /// Who may append.
     pub writers: WritersSetting,

@@ -9,6 +9,11 @@ pub fn push_string(out: &mut String, text: &str) {
 
 /// Appends a record as clients know it.
 pub fn push_record(out: &mut String, row: &Row) {
+    push_record_with(out, row, "");
+}
+
+/// Appends a record with further fields, each of which brings its comma.
+pub fn push_record_with(out: &mut String, row: &Row, extra: &str) {
     out.push_str("{\"uri\":");
     push_string(out, &row.uri);
     out.push_str(",\"cid\":");
@@ -24,25 +29,5 @@ pub fn push_record(out: &mut String, row: &Row) {
     push_string(out, &row.collection);
     out.push_str(",\"rkey\":");
     push_string(out, &row.rkey);
-    out.push_str(&format!(",\"time_us\":{}}}", row.time_us));
-}
-
-/// `{"records": […], "cursor": …}`.
-pub fn records(rows: &[Row], cursor: Option<&str>) -> String {
-    let bytes: usize = rows.iter().map(|row| row.body.len() + 400).sum();
-    let mut out = String::with_capacity(bytes + 200);
-    out.push_str("{\"records\":[");
-    for (index, row) in rows.iter().enumerate() {
-        if index > 0 {
-            out.push(',');
-        }
-        push_record(&mut out, row);
-    }
-    out.push(']');
-    if let Some(cursor) = cursor {
-        out.push_str(",\"cursor\":");
-        push_string(&mut out, cursor);
-    }
-    out.push('}');
-    out
+    out.push_str(&format!(",\"time_us\":{}{extra}}}", row.time_us));
 }

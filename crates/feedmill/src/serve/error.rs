@@ -33,6 +33,21 @@ impl XrpcError {
         Self::new(StatusCode::BAD_REQUEST, name, message)
     }
 
+    /// Nobody we know asks; `name` says what is wrong with what was shown.
+    pub fn unauthorized(name: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, name, message)
+    }
+
+    /// Somebody we know asks for what is not his.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message)
+    }
+
+    /// Somebody else was faster.
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "Conflict", message)
+    }
+
     /// There is no such record.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "RecordNotFound", message)

@@ -2,9 +2,11 @@
 
 use super::cursor;
 use super::error::XrpcError;
+use super::hydration::Hydration;
 use super::params::Params;
-use super::{Answer, Server, body};
+use super::{Answer, Server};
 use crate::fanout::Wish;
+use crate::store::filter::Filter;
 use crate::store::plan::{FeedPlan, FeedTarget};
 use crate::store::{FeedQuery, Page, Position};
 
@@ -17,18 +19,34 @@ pub(super) struct Wanted<'a> {
     pub(super) reader: String,
     pub(super) before: Option<Position>,
     pub(super) limit: usize,
+    pub(super) filters: Vec<Filter>,
     pub(super) scope: String,
 }
 
 pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
-    params.only(&["feed", "actor", "collection", "limit", "cursor"])?;
     let wanted = wanted(server, params)?;
+    // Filters and hydration are those of the one collection served.
+    let nsid = match wanted.targets.as_slice() {
+        [target] => target.nsid.as_str(),
+        _ => "",
+    };
+    server.only(
+        params,
+        nsid,
+        &["feed", "actor", "collection", "limit", "cursor"],
+    )?;
+    let wanted = Wanted {
+        filters: server.questions.read(nsid, params)?,
+        ..wanted
+    };
+    let hydration = Hydration::read(server, nsid, params)?;
     let page = page(server, &wanted)?;
     let next = page
         .next
         .as_ref()
         .map(|position| cursor::write(&wanted.scope, position));
-    Ok(Answer::json(body::records(&page.rows, next.as_deref())))
+    let body = hydration.page(server, &page.rows, next.as_deref())?;
+    Ok(Answer::json(body))
 }
 
 fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcError> {
@@ -62,6 +80,7 @@ fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcErr
             .map(|text| cursor::read(&scope, text))
             .transpose()?,
         limit: params.limit()?,
+        filters: Vec::new(),
         scope,
     })
 }
@@ -95,7 +114,7 @@ fn targets<'a>(
 }
 
 /// The page from memory if memory can answer all of it, else from the store.
-fn page(server: &Server, wanted: &Wanted<'_>) -> Result<Page, XrpcError> {
+pub(super) fn page(server: &Server, wanted: &Wanted<'_>) -> Result<Page, XrpcError> {
     let page = match from_memory(server, wanted)? {
         Some(page) => Ok(("memory", page)),
         None => from_store(server, wanted).map(|page| ("store", page)),
@@ -106,7 +125,9 @@ fn page(server: &Server, wanted: &Wanted<'_>) -> Result<Page, XrpcError> {
 }
 
 fn from_memory(server: &Server, wanted: &Wanted<'_>) -> Result<Option<Page>, XrpcError> {
-    let Some(fanout) = server.fanout.as_ref().filter(|_| !wanted.feed.end) else {
+    // Memory holds no bodies: what is filtered by them comes from the store.
+    let able = !wanted.feed.end && wanted.filters.is_empty();
+    let Some(fanout) = server.fanout.as_ref().filter(|_| able) else {
         return Ok(None);
     };
     let Some(reader) = server.store.key(&wanted.reader)? else {
@@ -167,6 +188,7 @@ fn from_store(server: &Server, wanted: &Wanted<'_>) -> Result<Page, XrpcError> {
         include_self: wanted.feed.include_self,
         before: wanted.before.clone(),
         limit: wanted.limit,
+        filters: wanted.filters.clone(),
         scan_max: server.page_scan_max,
     };
     Ok(server.store.feed(&query)?)

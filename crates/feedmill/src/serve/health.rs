@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 
 use super::error::XrpcError;
+use super::params::Params;
 use super::{Answer, Server};
 
 /// `GET /xrpc/_health`: the process answers and its store does too.
@@ -12,6 +13,20 @@ pub(super) fn health(server: &Server) -> Result<Answer, XrpcError> {
     server.store.head()?;
     Ok(Answer::json(
         json!({"version": env!("CARGO_PKG_VERSION"), "status": "ok"}).to_string(),
+    ))
+}
+
+/// `{ns}.getCursor`: how far the records served have come.
+pub(super) fn cursor(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
+    params.only(&[])?;
+    let event = server.status.event_us.load(Ordering::Relaxed);
+    if event == 0 {
+        return Ok(Answer::json("{}".to_owned()));
+    }
+    let seconds_ago = (server.clock.now_us() - event).max(0) / 1_000_000;
+    Ok(Answer::json(
+        json!({"time_us": event, "date": record::datetime::format_us(event), "seconds_ago": seconds_ago})
+            .to_string(),
     ))
 }
 

@@ -5,18 +5,28 @@
 //! Never: a request without a limit on size, time and number; a cause leaked
 //!        in a 500; a reader who waits for the writer.
 
-/// Dead letters for the operator.
+// Dead letters for the operator.
 pub mod admin;
-/// Bodies from stored JSON.
+// Bodies from stored JSON.
 pub mod body;
-/// Opaque cursors.
+// Opaque cursors.
 pub mod cursor;
-/// Errors.
+// Records written over HTTP.
+pub mod direct;
+// Errors.
 pub mod error;
 mod feed;
+mod filters;
+// Our feeds in a Bluesky client.
+pub mod generator;
 mod health;
-/// Query parameters.
+mod hydration;
+// Which account asks through its host.
+pub mod jwt;
+mod lexicons;
+// Query parameters.
 pub mod params;
+mod profile;
 mod records;
 mod references;
 
@@ -45,13 +55,19 @@ use error::XrpcError;
 use params::Params;
 
 /// Paths that are counted under their own name.
-const PATHS: [&str; 6] = [
+const PATHS: [&str; 12] = [
     "/",
     "/health",
     "/status",
     "/metrics",
     "/page/readers",
     "/xrpc/_health",
+    "/.well-known/did.json",
+    "/feed",
+    "/follow",
+    "/follow-many",
+    "/tokens",
+    "/unfollow",
 ];
 
 /// What every request needs.
@@ -66,7 +82,12 @@ pub struct Server {
     pub clock: Clock,
     /// The operator's part, if it is given any.
     pub admin: Option<admin::Admin>,
+    /// The direct API, if a collection is written directly.
+    pub direct: Option<direct::Direct>,
+    /// Our feeds as the network knows them, if we have a DID.
+    pub generator: Option<generator::Generator>,
     methods: Vec<(String, Call)>,
+    questions: filters::Questions,
     page_scan_max: usize,
     timeout: Duration,
     slots: Semaphore,
@@ -80,6 +101,11 @@ enum Call {
     Feed,
     ListReferences,
     GetReferences,
+    Profile,
+    Cursor,
+    Describe,
+    /// The answer, made at start.
+    Lexicons(String),
 }
 
 /// A successful answer.
@@ -109,7 +135,12 @@ impl Server {
             (format!("{ns}.getFeed"), Call::Feed),
             (format!("{ns}.listReferences"), Call::ListReferences),
             (format!("{ns}.getReferences"), Call::GetReferences),
+            (format!("{ns}.getProfile"), Call::Profile),
+            (format!("{ns}.getCursor"), Call::Cursor),
+            (generator::DESCRIBE.to_owned(), Call::Describe),
         ];
+        let bundle = lexicons::bundle(&config.lexicons);
+        methods.extend(bundle.map(|bundle| (format!("{ns}.lexicons"), Call::Lexicons(bundle))));
         for (short, collection) in &config.collections {
             use crate::config::collection::Method as M;
             for method in &collection.methods {
@@ -128,7 +159,10 @@ impl Server {
             status,
             clock,
             admin: None,
+            direct: None,
+            generator: None,
             methods,
+            questions: filters::Questions::new(config),
             page_scan_max: config.timelines.page_scan_max,
             timeout: Duration::from_secs(config.serve.timeout_s),
             slots: Semaphore::new(config.serve.requests_max),
@@ -153,15 +187,28 @@ impl Server {
             .ok_or_else(unresolved)
     }
 
+    /// Refuses parameters that a page of this collection does not have.
+    fn only(&self, params: &Params, nsid: &str, known: &[&str]) -> Result<(), XrpcError> {
+        let hydrating = hydration::parameters(self, nsid);
+        let mut all = known.to_vec();
+        all.extend(self.questions.parameters(nsid));
+        all.extend(hydrating.iter().map(String::as_str));
+        params.only(&all)
+    }
+
     /// What a request is counted under: one of our own names, so that strangers make no new ones.
     fn label(&self, path: &str) -> String {
         if path.starts_with("/admin/") {
             return "/admin".to_owned(); // numbers are not labels
         }
         let method = path.strip_prefix("/xrpc/").unwrap_or(path);
-        let ours = PATHS.contains(&path) || self.methods.iter().any(|(name, _)| name == method);
+        let ours = PATHS.contains(&path)
+            || method == generator::SKELETON
+            || self.methods.iter().any(|(name, _)| name == method);
         if ours {
             method.to_owned()
+        } else if path.starts_with("/records/") && self.direct.is_some() {
+            "/records".to_owned()
         } else {
             "other".to_owned()
         }
@@ -177,6 +224,19 @@ impl Server {
             Some(Call::Feed) => feed::get(self, params),
             Some(Call::ListReferences) => references::list(self, params),
             Some(Call::GetReferences) => references::get(self, params),
+            Some(Call::Profile) => profile::get(self, params),
+            Some(Call::Cursor) => health::cursor(self, params),
+            Some(Call::Lexicons(bundle)) => {
+                params.only(&[])?;
+                Ok(Answer::json(bundle.clone()))
+            }
+            Some(Call::Describe) => {
+                params.only(&[])?;
+                match &self.generator {
+                    Some(generator) => Ok(Answer::json(generator.describe())),
+                    None => Err(XrpcError::no_method(nsid)),
+                }
+            }
             Some(Call::List(collection)) => records::list(self, collection, params),
             Some(Call::Get(collection)) => records::get(self, collection, params),
             None => Err(XrpcError::no_method(nsid)),
@@ -186,6 +246,11 @@ impl Server {
 
 /// The routes.
 pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
+    let direct = if server.direct.is_some() {
+        direct::routes()
+    } else {
+        Router::new()
+    };
     Router::new()
         .route("/", get(page))
         .route("/health", get(health))
@@ -195,6 +260,8 @@ pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
         .route("/xrpc/_health", get(health))
         .route("/xrpc/{nsid}", any(xrpc))
         .merge(admin::routes())
+        .route("/.well-known/did.json", get(did_document))
+        .merge(direct)
         .layer(CompressionLayer::new())
         .layer(middleware::from_fn_with_state(Arc::clone(&server), limits))
         .layer(CorsLayer::permissive().max_age(Duration::from_secs(86400)))
@@ -263,11 +330,26 @@ async fn xrpc(
         Ok(params) => params,
         Err(error) => return error.into_response(),
     };
+    if nsid == generator::SKELETON {
+        let headers = request.headers().clone();
+        let found = generator::skeleton(server, headers, params).await;
+        return found.unwrap_or_else(IntoResponse::into_response);
+    }
     answer(server, move |server| server.call(&nsid, &params)).await
 }
 
 async fn health(State(server): State<Arc<Server>>) -> Response {
     answer(server, health::health).await
+}
+
+async fn did_document(State(server): State<Arc<Server>>) -> Response {
+    answer(server, |server| match &server.generator {
+        Some(generator) => generator.document().map(Answer::json),
+        None => Err(XrpcError::not_found(
+            "no document here; set serve.service_did",
+        )),
+    })
+    .await
 }
 
 async fn status(State(server): State<Arc<Server>>) -> Response {

@@ -2,13 +2,15 @@
 
 use super::cursor;
 use super::error::XrpcError;
+use super::hydration::{self, Hydration};
 use super::params::Params;
-use super::{Answer, Server, body};
+use super::{Answer, Server};
 use crate::store::ListQuery;
 
 /// A page of a collection, newest first.
 pub(super) fn list(server: &Server, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
-    params.only(&["limit", "cursor", "actor", "did"])?;
+    server.only(params, nsid, &["limit", "cursor", "actor", "did"])?;
+    let hydration = Hydration::read(server, nsid, params)?;
     let scope = format!("list:{nsid}");
     let lane = server
         .plan
@@ -26,18 +28,28 @@ pub(super) fn list(server: &Server, nsid: &str, params: &Params) -> Result<Answe
             .map(|text| cursor::read(&scope, text))
             .transpose()?,
         limit: params.limit()?,
+        filters: server.questions.read(nsid, params)?,
+        scan_max: server.page_scan_max,
     };
     let page = server.store.list(&query)?;
     let next = page
         .next
         .as_ref()
         .map(|position| cursor::write(&scope, position));
-    Ok(Answer::json(body::records(&page.rows, next.as_deref())))
+    let body = hydration.page(server, &page.rows, next.as_deref())?;
+    Ok(Answer::json(body))
 }
 
 /// One record.
 pub(super) fn get(server: &Server, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
-    params.only(&["uri"])?;
+    let hydrating = hydration::parameters(server, nsid);
+    let known: Vec<&str> = hydrating
+        .iter()
+        .map(String::as_str)
+        .chain(["uri"])
+        .collect();
+    params.only(&known)?;
+    let hydration = Hydration::read(server, nsid, params)?;
     let uri = params.need("uri")?;
     let wrong = || XrpcError::invalid("uri must be at://<actor>/<collection>/<rkey>");
     let rest = uri.strip_prefix("at://").ok_or_else(wrong)?;
@@ -53,7 +65,5 @@ pub(super) fn get(server: &Server, nsid: &str, params: &Params) -> Result<Answer
         .store
         .record(&format!("at://{did}/{collection}/{rkey}"))?
         .ok_or_else(|| XrpcError::not_found(format!("no record at {uri}")))?;
-    let mut out = String::with_capacity(row.body.len() + 400);
-    body::push_record(&mut out, &row);
-    Ok(Answer::json(out))
+    Ok(Answer::json(hydration.one(server, &row)?))
 }

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// `com.atproto.sync.subscribeRepos`.
+// `com.atproto.sync.subscribeRepos`.
 pub mod firehose;
-/// Jetstream, versions 1 and 2.
+// Jetstream, versions 1 and 2.
 pub mod jetstream;
-/// How long to wait before connecting again.
+// How long to wait before connecting again.
 pub mod pause;
-/// One subscription and its pool of hosts.
+// One subscription and its pool of hosts.
 pub mod stream;
 
 /// One message as it came off the wire.

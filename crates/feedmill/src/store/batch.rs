@@ -65,16 +65,16 @@ pub enum Item {
     Unopened(DeadLetter),
     /// Units that were not of interest.
     Filtered(u64),
-    /// Accounts found in a list: those never heard of are to be fetched.
-    Listed(Vec<String>),
-    /// Something may be missing anywhere: every known account is to be fetched again, and every list read again.
-    AllDue,
     /// Parked records whose time has come, at most this many; not counted as received.
     Settle(usize),
     /// A dead letter and what today's checks say of its record; not counted as received.
     Replay { letter: i64, verdict: Box<Verdict> },
     /// A dead letter that is not kept any longer; its unit stays counted as dead.
     Discard { letter: i64 },
+    /// Accounts found in a list: those never heard of are to be fetched.
+    Listed(Vec<String>),
+    /// Something may be missing anywhere: every known account is to be fetched again, and every list read again.
+    AllDue,
 }
 
 /// Operations of one repository, made at once.

@@ -6,32 +6,36 @@
 //!
 //! Everything else in the process is derived from here and can be lost.
 
-/// What happened to each unit of work.
+// What happened to each unit of work.
 pub mod account;
-/// What goes in: one transaction of work.
+// What goes in: one transaction of work.
 pub mod batch;
-/// What comes out on the other side: changes in order.
+// What comes out on the other side: changes in order.
 pub mod change;
-/// Dead letters as they are asked for.
+// Which records of a page are shown.
+pub mod filter;
+// Dead letters as they are asked for.
 pub mod letter;
-/// What must be there before a record is applied.
+// What must be there before a record is applied.
 pub mod need;
-/// Pages: positions, rows, cursors.
+// Pages: positions, rows, cursors.
 pub mod page;
-/// What to derive from records: lanes and follow sources.
+// What to derive from records: lanes and follow sources.
 pub mod plan;
-/// References between records.
+// References between records.
 pub mod reference;
-/// Business rules, compiled.
+// Business rules, compiled.
 pub mod rule;
-/// The embedded implementation.
+// Which records hold the words that somebody typed.
+pub mod search;
+// The embedded implementation.
 pub mod sqlite;
 
 pub use account::{AccountStatus, Accounting};
 pub use batch::{Batch, Commit, Item, Op, Put, Verdict};
 pub use change::{Change, Drawn, Follows, Loaded};
 pub use letter::{Fate, LetterQuery};
-pub use page::{FeedQuery, ListQuery, Page, Position, Row};
+pub use page::{Children, FeedQuery, ListQuery, Page, Position, Row};
 pub use plan::{LaneId, Plan, SourceId};
 pub use reference::{Reference, Referrer, ReferrerQuery};
 
@@ -90,6 +94,15 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// A page of a collection, newest first.
     fn list(&self, query: &ListQuery) -> Result<Page, StoreError>;
 
+    /// For each parent, how many live, visible records of `lane` are published under it, and the
+    /// newest `limit` of them; in one snapshot.
+    fn children(
+        &self,
+        lane: LaneId,
+        parents: &[String],
+        limit: usize,
+    ) -> Result<Vec<Children>, StoreError>;
+
     /// A page of a reader's feed, newest first, from durable rows alone.
     fn feed(&self, query: &FeedQuery) -> Result<Page, StoreError>;
 
@@ -126,6 +139,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// The DID of an account known by this handle.
     fn did_of(&self, handle: &str) -> Result<Option<String>, StoreError>;
+
+    /// The newest handle of an account.
+    fn handle_of(&self, did: &str) -> Result<Option<String>, StoreError>;
 
     /// Accounts that wait for a resync, at most `limit`. A hidden one waits until it is back:
     /// its host does not give its repository out.

@@ -4,6 +4,7 @@
 
 use std::cmp::Ordering;
 
+use super::filter::Filter;
 use super::plan::{LaneId, SourceId};
 use crate::clock::Micros;
 
@@ -60,6 +61,10 @@ pub struct ListQuery {
     pub did: Option<String>,
     pub before: Option<Position>,
     pub limit: usize,
+    /// Only what passes all of them.
+    pub filters: Vec<Filter>,
+    /// Entries looked at before the page is returned short.
+    pub scan_max: usize,
 }
 
 /// Which page of a feed.
@@ -73,8 +78,18 @@ pub struct FeedQuery {
     pub include_self: bool,
     pub before: Option<Position>,
     pub limit: usize,
+    /// Only what passes all of them; caps count before that.
+    pub filters: Vec<Filter>,
     /// Entries looked at before the page is returned short.
     pub scan_max: usize,
+}
+
+/// Records that name one parent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Children {
+    pub count: i64,
+    /// The newest of them, as many as were asked for.
+    pub rows: Vec<Row>,
 }
 
 /// A page, newest first.

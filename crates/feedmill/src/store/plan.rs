@@ -14,9 +14,10 @@ use std::collections::BTreeMap;
 use record::value::Value;
 
 use crate::config::Config;
-use crate::config::collection::Method;
+use crate::config::collection::{Match, Method};
 use crate::config::feed::KeyRule;
 use crate::expression::{Expression, Scope};
+use crate::local::{self, LocalId};
 
 use super::need::Needs;
 use super::rule::Rule;
@@ -96,12 +97,38 @@ pub struct FeedPlan {
     pub end: bool,
 }
 
+/// Children that name a record, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelationPlan {
+    pub name: String,
+    /// The children's lane: published under the parent they name.
+    pub lane: LaneId,
+    pub by: Match,
+}
+
+/// A record that a field names, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReferencePlan {
+    pub name: String,
+    /// The collection of the named record.
+    pub nsid: String,
+    pub field: String,
+}
+
 /// Everything that is derived from records.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub lanes: Vec<Lane>,
     pub sources: Vec<FollowSource>,
     pub feeds: Vec<FeedPlan>,
+    /// Relations by the parent's collection.
+    pub relations: BTreeMap<String, Vec<RelationPlan>>,
+    /// References by the referring record's collection.
+    pub references: BTreeMap<String, Vec<ReferencePlan>>,
+    /// Collections whose record `self` is its author's profile.
+    pub profiles: Vec<String>,
+    /// Collections written directly, with the field that names who wrote a record.
+    actors: BTreeMap<String, String>,
     by_nsid: BTreeMap<String, (Vec<LaneId>, Vec<SourceId>)>,
     /// What records wait for.
     pub needs: Needs,
@@ -132,6 +159,10 @@ impl Plan {
             plan.by_nsid.entry(nsid.clone()).or_default();
             let rules = collection.rules.iter().filter_map(Rule::new).collect();
             plan.rules.insert(nsid.clone(), rules);
+            if collection.direct {
+                plan.actors
+                    .insert(nsid.clone(), config.direct.actor.clone());
+            }
             if collection.methods.contains(&Method::ListRecords) {
                 plan.lane(nsid, &["author".to_owned()], None, &[]);
             }
@@ -174,7 +205,41 @@ impl Plan {
                 end: feed.beyond == crate::config::feed::Beyond::End,
             });
         }
+        plan.relate(config);
         plan
+    }
+
+    fn relate(&mut self, config: &Config) {
+        let profiles = config
+            .profiles
+            .iter()
+            .filter_map(|short| config.nsid(short));
+        self.profiles = profiles.map(str::to_owned).collect();
+        for parent in config.collections.values() {
+            for (name, reference) in &parent.references {
+                let Some(nsid) = config.nsid(&reference.collection) else {
+                    continue;
+                };
+                let references = self.references.entry(parent.collection.clone());
+                references.or_default().push(ReferencePlan {
+                    name: name.clone(),
+                    nsid: nsid.to_owned(),
+                    field: reference.field.clone(),
+                });
+            }
+            for (name, relation) in &parent.relations {
+                let Some(child) = config.nsid(&relation.collection) else {
+                    continue;
+                };
+                let lane = self.lane(child, std::slice::from_ref(&relation.field), None, &[]);
+                let relations = self.relations.entry(parent.collection.clone());
+                relations.or_default().push(RelationPlan {
+                    name: name.clone(),
+                    lane,
+                    by: relation.by,
+                });
+            }
+        }
     }
 
     fn lane(
@@ -194,6 +259,9 @@ impl Plan {
                 rule.when,
                 rule.keys.join(" ")
             ));
+        }
+        if let Some(field) = self.actors.get(nsid) {
+            spec.push_str(&format!(" by {field}"));
         }
         if let Some(index) = self.lanes.iter().position(|lane| lane.spec == spec) {
             return LaneId(index);
@@ -253,6 +321,23 @@ impl Plan {
         self.feeds.iter().find(|feed| feed.name == name)
     }
 
+    /// The key of a record's author.
+    fn author(&self, nsid: &str, did: &str, value: &Value<'_>) -> Option<String> {
+        match self.actors.get(nsid) {
+            Some(field) if did == local::REPO => Some(LocalId::from_field(value.at(field)?)?.did()),
+            _ => Some(did.to_owned()),
+        }
+    }
+
+    /// The key that a field names; ids of direct records may be numbers.
+    fn named(&self, nsid: &str, path: &str, value: &Value<'_>) -> Option<String> {
+        match value.at(path)? {
+            Value::Text(text) => Some(text.as_ref().to_owned()),
+            Value::Int(number) if self.actors.contains_key(nsid) => Some(number.to_string()),
+            _ => None,
+        }
+    }
+
     /// What a record derives.
     pub fn derive(&self, nsid: &str, did: &str, value: &Value<'_>) -> Derived {
         let Some((lanes, sources)) = self.by_nsid.get(nsid) else {
@@ -267,14 +352,14 @@ impl Plan {
                 let mut keys: Vec<String> = Vec::with_capacity(paths.len());
                 for path in paths {
                     let key = if path == "author" {
-                        Some(did)
+                        self.author(nsid, did, value)
                     } else {
-                        text(path)
+                        self.named(nsid, path, value)
                     };
                     if let Some(key) = key
-                        && !keys.iter().any(|known| known == key)
+                        && !keys.contains(&key)
                     {
-                        keys.push(key.to_owned());
+                        keys.push(key);
                     }
                 }
                 (!keys.is_empty()).then_some((*id, keys))

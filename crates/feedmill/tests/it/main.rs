@@ -2,15 +2,25 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout)]
 
+mod app;
 mod backfill;
 mod bad_input;
 mod bed;
+mod dead;
+mod desk;
+mod direct;
 mod examples;
+mod filters;
 mod jetstream;
 mod oracle;
 mod page;
 mod peers;
+mod photos;
 mod pool;
+mod references;
+mod rules;
+mod settle;
+mod skeleton;
 mod store;
 mod tidy;
 mod verify;

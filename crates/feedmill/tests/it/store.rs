@@ -113,6 +113,7 @@ impl Bench {
     fn pages(&self, reader: &str, limit: usize) -> Vec<String> {
         let feed = self.plan.feed("timeline").unwrap();
         let mut query = FeedQuery {
+            filters: Vec::new(),
             reader: reader.into(),
             lanes: feed
                 .targets
@@ -140,6 +141,8 @@ impl Bench {
 
     fn list(&self) -> Vec<(String, String)> {
         let query = ListQuery {
+            filters: Vec::new(),
+            scan_max: 100_000,
             lane: self.plan.listing(POST).unwrap(),
             did: None,
             before: None,

@@ -24,7 +24,9 @@ pub(super) struct Batch<'a> {
     connection: &'a Connection,
     space: SpaceRow,
     now_ms: u64,
-    feeds: HashMap<String, FeedRow>,
+    feeds: Vec<FeedRow>,
+    /// Where a feed's row is, by its id.
+    places: HashMap<String, usize>,
 }
 
 impl<'a> Batch<'a> {
@@ -33,7 +35,8 @@ impl<'a> Batch<'a> {
             connection,
             space,
             now_ms,
-            feeds: HashMap::new(),
+            feeds: Vec::new(),
+            places: HashMap::new(),
         }
     }
 
@@ -71,18 +74,21 @@ impl<'a> Batch<'a> {
         sealed: &Sealed,
         limits: &Limits,
     ) -> Result<Result<Option<u64>, Refusal>> {
-        let feed = match self.feed(&sealed.block.feed, namespace, limits)? {
-            Ok(feed) => feed,
+        let place = match self.feed(&sealed.block.feed, namespace, limits)? {
+            Ok(place) => place,
             Err(refusal) => return Ok(Err(refusal)),
+        };
+        let Some(feed) = self.feeds.get(place) else {
+            return Ok(Err(Refusal::SpaceFull));
         };
         let mut known = Known {
             same_key: None,
-            predecessor: self.predecessor(&feed, sealed)?,
+            predecessor: self.predecessor(feed, sealed)?,
             sequence_max: feed.state.tip.as_ref().map(|tip| tip.sequence),
         };
         if let Err(refusal) = judge(sealed, &known, limits) {
             // A block we hold is a repeat, whatever is said of it now.
-            let held = self.find(&feed, sealed)?;
+            let held = self.find(feed, sealed)?;
             known.same_key = held.map(|(hash, _)| hash);
             return Ok(match (judge(sealed, &known, limits), held) {
                 (Ok(Verdict::Repeat), Some((_, position))) => Ok(position),
@@ -90,10 +96,14 @@ impl<'a> Batch<'a> {
                 (Err(refusal), _) => Err(refusal),
             });
         }
-        if let Some(position) = self.insert(&feed, sealed)? {
+        if let Some(position) = self.insert(place, sealed)? {
             return Ok(Ok(position));
         }
-        Ok(match self.find(&feed, sealed)? {
+        let found = match self.feeds.get(place) {
+            Some(feed) => self.find(feed, sealed)?,
+            None => None,
+        };
+        Ok(match found {
             Some((hash, position)) if hash == sealed.hash => Ok(position),
             Some((held, _)) => Err(Refusal::Conflict { held }),
             None => Err(Refusal::Predecessor),
@@ -107,20 +117,17 @@ impl<'a> Batch<'a> {
         drafts: &[Draft],
     ) -> Result<Vec<Held>, AppendError> {
         let mut written = Vec::with_capacity(drafts.len());
+        let place = match self.existing(name.feed).map_err(passing)? {
+            Some(place) => place,
+            None => self.make_feed(name.feed, name.namespace).map_err(passing)?,
+        };
         for draft in drafts {
-            let feed = match self.existing(name.feed).map_err(passing)? {
-                Some(feed) => feed,
-                None => self.make_feed(name.feed, name.namespace).map_err(passing)?,
-            };
-            let sealed = next(
-                &self.space.id,
-                name.feed,
-                feed.state.tip.as_ref(),
-                author,
-                draft,
-            )
-            .ok_or(StoreError::Damaged("a feed has used up its sequences"))?;
-            let position = self.insert(&feed, &sealed).map_err(passing)?;
+            let state = self.feeds.get(place).map(|feed| &feed.state);
+            let tip = state.and_then(|state| state.tip.as_ref());
+            let namespace = state.and_then(|state| state.namespace.clone());
+            let sealed = next(&self.space.id, name.feed, tip, author, draft)
+                .ok_or(StoreError::Damaged("a feed has used up its sequences"))?;
+            let position = self.insert(place, &sealed).map_err(passing)?;
             let position = position.ok_or(StoreError::Damaged(
                 "a feed's tip is below one of its blocks",
             ))?;
@@ -128,45 +135,55 @@ impl<'a> Batch<'a> {
                 block: sealed.block,
                 hash: sealed.hash,
                 position,
-                namespace: feed.state.namespace,
+                namespace,
             });
         }
         self.finish().map_err(passing)?;
         Ok(written)
     }
 
-    fn existing(&mut self, feed: &str) -> Result<Option<FeedRow>> {
-        if let Some(row) = self.feeds.get(feed) {
-            return Ok(Some(row.clone()));
+    /// Where the row of a known feed is.
+    fn existing(&mut self, feed: &str) -> Result<Option<usize>> {
+        if let Some(place) = self.places.get(feed) {
+            return Ok(Some(*place));
         }
         let row = FeedRow::find(self.connection, &self.space.id, feed)?;
-        if let Some(row) = &row {
-            self.feeds.insert(feed.to_owned(), row.clone());
-        }
-        Ok(row)
+        Ok(row.map(|row| self.take_in(row)))
     }
 
-    /// The feed's row, made if there is room for it.
+    fn take_in(&mut self, row: FeedRow) -> usize {
+        let place = self.feeds.len();
+        self.places.insert(row.state.feed.clone(), place);
+        self.feeds.push(row);
+        place
+    }
+
+    /// Where the feed's row is; made if there is room for it.
     fn feed(
         &mut self,
         feed: &str,
         namespace: Option<&str>,
         limits: &Limits,
-    ) -> Result<Result<FeedRow, Refusal>> {
-        match self.existing(feed)? {
-            Some(row) if namespace.is_some() && row.state.namespace.as_deref() != namespace => {
-                Ok(Err(Refusal::Namespace))
+    ) -> Result<Result<usize, Refusal>> {
+        let Some(place) = self.existing(feed)? else {
+            if self.space.feed_count >= limits.space_feeds_max {
+                return Ok(Err(Refusal::SpaceFull));
             }
-            Some(row) => Ok(Ok(row)),
-            None if self.space.feed_count >= limits.space_feeds_max => Ok(Err(Refusal::SpaceFull)),
-            None => self.make_feed(feed, namespace).map(Ok),
+            return self.make_feed(feed, namespace).map(Ok);
+        };
+        let held = self
+            .feeds
+            .get(place)
+            .and_then(|row| row.state.namespace.as_deref());
+        if namespace.is_some() && held != namespace {
+            return Ok(Err(Refusal::Namespace));
         }
+        Ok(Ok(place))
     }
 
-    fn make_feed(&mut self, feed: &str, namespace: Option<&str>) -> Result<FeedRow> {
+    fn make_feed(&mut self, feed: &str, namespace: Option<&str>) -> Result<usize> {
         let row = FeedRow::insert(self.connection, &mut self.space, feed, namespace)?;
-        self.feeds.insert(feed.to_owned(), row.clone());
-        Ok(row)
+        Ok(self.take_in(row))
     }
 
     /// The hash we hold for the block's predecessor. Most often that is the
@@ -208,7 +225,10 @@ impl<'a> Batch<'a> {
     }
 
     /// Insert a block; `None` if its key is taken.
-    fn insert(&mut self, feed: &FeedRow, sealed: &Sealed) -> Result<Option<Option<u64>>> {
+    fn insert(&mut self, place: usize, sealed: &Sealed) -> Result<Option<Option<u64>>> {
+        let Some(feed) = self.feeds.get_mut(place) else {
+            return Ok(None);
+        };
         let is_authority = self.space.role == Role::Authority;
         let position = is_authority.then_some(self.space.position_max + 1);
         assert!(
@@ -238,17 +258,15 @@ impl<'a> Batch<'a> {
             self.space.position_max = position;
             self.space.head = head;
             self.space.placed_ms = placed_ms;
+            feed.state.position_max = feed.state.position_max.max(position);
         }
-        if let Some(row) = self.feeds.get_mut(&feed.state.feed) {
-            row.state.tip = Some(Tip::after(row.state.tip.take(), sealed));
-            row.state.position_max = row.state.position_max.max(position.unwrap_or(0));
-        }
+        feed.state.tip = Some(Tip::after(feed.state.tip.take(), sealed));
         Ok(Some(position))
     }
 
     fn finish(self) -> Result<()> {
         self.feeds
-            .values()
+            .iter()
             .try_for_each(|feed| feed.update(self.connection))?;
         self.space.update(self.connection)
     }

@@ -11,6 +11,7 @@ use blocklog::cursor::Epoch;
 use blocklog::replica::Upstream;
 use blocklog::store::{FeedState, Role, SpaceState};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+use std::sync::LazyLock;
 
 /// One row of `spaces`.
 #[derive(Debug, Clone)]
@@ -145,6 +146,11 @@ pub(super) struct FeedRow {
 const FEED_COLUMNS: &str = "feedPrivateId, namespacePrivateId, feedId, feedNamespace, tipSequence, tipActorId, \
      tipHash, positionMax, evictedThrough";
 
+/// Written once: this is asked for every feed of every batch and page.
+static FIND_FEED: LazyLock<String> = LazyLock::new(|| {
+    format!("SELECT {FEED_COLUMNS} FROM feeds WHERE spaceId = ?1 AND feedId = ?2")
+});
+
 impl FeedRow {
     fn read(row: &Row<'_>) -> Result<Self> {
         let tip = match (
@@ -173,9 +179,8 @@ impl FeedRow {
     }
 
     pub(super) fn find(connection: &Connection, space: &str, feed: &str) -> Result<Option<Self>> {
-        let sql = format!("SELECT {FEED_COLUMNS} FROM feeds WHERE spaceId = ?1 AND feedId = ?2");
         connection
-            .prepare_cached(&sql)?
+            .prepare_cached(&FIND_FEED)?
             .query_row([space, feed], Self::read)
             .optional()
     }

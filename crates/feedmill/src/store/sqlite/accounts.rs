@@ -72,11 +72,11 @@ impl Apply<'_> {
                 self.tally.filtered += *units as i64;
                 self.tally.received += *units as i64;
             }
-            Item::Listed(dids) => self.adopt(dids)?,
-            Item::AllDue => self.all_due()?,
             Item::Settle(max) => self.settle(*max)?,
             Item::Replay { letter, verdict } => self.replay(*letter, verdict)?,
             Item::Discard { letter } => self.discard(*letter)?,
+            Item::Listed(dids) => self.adopt(dids)?,
+            Item::AllDue => self.all_due()?,
         }
         Ok(())
     }

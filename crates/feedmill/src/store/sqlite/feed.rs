@@ -13,6 +13,7 @@ use super::derive::{Ids, unpack};
 use super::names::find_key;
 use super::read::{ROW, ROW_FROM, VISIBLE, tail, to_row};
 use crate::store::AccountStatus;
+use crate::store::filter;
 use crate::store::page::{FeedQuery, Page, Position, Row};
 use crate::store::plan::{Plan, SourceId};
 
@@ -203,7 +204,9 @@ impl<'a> Merge<'a> {
                 && let Some(left) = left.get_mut(lane).filter(|left| **left > 0)
             {
                 *left -= 1;
-                if query.before.as_ref().is_none_or(|before| here < *before) {
+                if query.before.as_ref().is_none_or(|before| here < *before)
+                    && filter::admit(&query.filters, &row.body)
+                {
                     if rows.len() == query.limit {
                         return Ok(Page {
                             next: rows.last().map(Row::position),

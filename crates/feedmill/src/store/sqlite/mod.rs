@@ -6,6 +6,7 @@
 mod accounts;
 mod adopt;
 mod apply;
+mod children;
 mod dead;
 mod derive;
 mod feed;
@@ -30,8 +31,8 @@ use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension, param
 use super::account::{AccountState, Accounting};
 use super::batch::{Batch, DeadLetter};
 use super::change::{Drawn, Follows, Loaded};
-use super::page::{FeedQuery, ListQuery, Page, Position, Row};
-use super::plan::{Plan, SourceId};
+use super::page::{Children, FeedQuery, ListQuery, Page, Position, Row};
+use super::plan::{LaneId, Plan, SourceId};
 use super::{
     Committed, Counts, LetterQuery, Reference, Referrer, ReferrerQuery, Store, StoreError, Waiting,
 };
@@ -157,6 +158,15 @@ impl Store for SqliteStore {
         self.read(|connection| read::list(connection, &self.ids, query))
     }
 
+    fn children(
+        &self,
+        lane: LaneId,
+        parents: &[String],
+        limit: usize,
+    ) -> Result<Vec<Children>, StoreError> {
+        self.read(|connection| children::children(connection, &self.ids, lane, parents, limit))
+    }
+
     fn feed(&self, query: &FeedQuery) -> Result<Page, StoreError> {
         self.read(|connection| feed::feed(connection, &self.plan, &self.ids, query))
     }
@@ -210,6 +220,19 @@ impl Store for SqliteStore {
                 .prepare_cached("SELECT k.text FROM account a JOIN key k ON k.id = a.key WHERE a.handle = ?1 ORDER BY a.handle_us DESC LIMIT 1")?
                 .query_row([handle], |row| row.get(0))
                 .optional()
+        })
+    }
+
+    fn handle_of(&self, did: &str) -> Result<Option<String>, StoreError> {
+        self.read(|connection| {
+            let Some(key) = names::find_key(connection, did)? else {
+                return Ok(None);
+            };
+            let handle = connection
+                .prepare_cached("SELECT handle FROM account WHERE key = ?1")?
+                .query_row([key], |row| row.get(0))
+                .optional()?;
+            Ok(handle.flatten())
         })
     }
 

@@ -6,6 +6,7 @@ use super::apply::LIVE;
 use super::derive::Ids;
 use super::names::{find_collection, find_key, hash};
 use crate::store::account::AccountState;
+use crate::store::filter;
 use crate::store::page::{ListQuery, Page, Position, Row};
 use crate::store::{AccountStatus, Accounting, Counts};
 
@@ -102,43 +103,78 @@ pub(super) fn tail(uri: &str) -> String {
     split(uri).map_or_else(String::new, |(did, _, rkey)| format!("{did}/{rkey}"))
 }
 
+/// Rows looked at together where filters may let few of them through.
+const FILTER_CHUNK: usize = 500;
+
 pub(super) fn list(connection: &Connection, ids: &Ids, query: &ListQuery) -> Result<Page, Error> {
     let Some(&lane) = ids.lanes.get(query.lane.0) else {
         return Ok(Page::default());
     };
-    let (time, tail) = match &query.before {
+    let key = match &query.did {
+        Some(did) => match find_key(connection, did)? {
+            Some(key) => Some(key),
+            None => return Ok(Page::default()),
+        },
+        None => None,
+    };
+    let mut before = query.before.clone();
+    let mut found: Vec<Row> = Vec::new();
+    let mut looked = 0;
+    loop {
+        // One more than asked tells whether there is more.
+        let chunk = match query.filters.is_empty() {
+            true => query.limit + 1,
+            false => FILTER_CHUNK,
+        };
+        let rows = rows_below(connection, lane, key, before.as_ref(), chunk)?;
+        let ended = rows.len() < chunk;
+        for row in rows {
+            before = Some(row.position());
+            looked += 1;
+            if !filter::admit(&query.filters, &row.body) {
+                continue;
+            }
+            if found.len() == query.limit {
+                let next = found.last().map(Row::position);
+                return Ok(Page { rows: found, next });
+            }
+            found.push(row);
+        }
+        if ended || looked >= query.scan_max {
+            let next = before.filter(|_| !ended);
+            return Ok(Page { rows: found, next });
+        }
+    }
+}
+
+/// The next visible rows of a lane, or of one key in it.
+fn rows_below(
+    connection: &Connection,
+    lane: i64,
+    key: Option<i64>,
+    before: Option<&Position>,
+    limit: usize,
+) -> Result<Vec<Row>, Error> {
+    let (time, tail) = match before {
         Some(position) => (position.time_us, tail(&position.uri)),
         None => (i64::MAX, String::new()),
     };
-    // One more than asked tells whether there is more.
-    let limit = query.limit as i64 + 1;
-    let mut rows: Vec<Row> = match &query.did {
-        Some(did) => {
-            let Some(key) = find_key(connection, did)? else { return Ok(Page::default()) };
-            connection
-                .prepare_cached(&format!(
-                    "SELECT {ROW} FROM published p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND p.key = ?2 AND (p.time, p.tail) < (?3, ?4)
-                     AND r.id = p.record AND {VISIBLE} ORDER BY p.time DESC, p.tail DESC LIMIT ?5"
-                ))?
-                .query_map(params![lane, key, time, tail, limit], to_row)?
-                .collect::<Result<_, _>>()?
-        }
+    match key {
+        Some(key) => connection
+            .prepare_cached(&format!(
+                "SELECT {ROW} FROM published p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND p.key = ?2 AND (p.time, p.tail) < (?3, ?4)
+                 AND r.id = p.record AND {VISIBLE} ORDER BY p.time DESC, p.tail DESC LIMIT ?5"
+            ))?
+            .query_map(params![lane, key, time, tail, limit as i64], to_row)?
+            .collect(),
         None => connection
             .prepare_cached(&format!(
                 "SELECT {ROW} FROM recent p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND (p.time, p.tail) < (?2, ?3)
                  AND r.id = p.record AND {VISIBLE} ORDER BY p.time DESC, p.tail DESC LIMIT ?4"
             ))?
-            .query_map(params![lane, time, tail, limit], to_row)?
-            .collect::<Result<_, _>>()?,
-    };
-    let more = rows.len() > query.limit;
-    rows.truncate(query.limit);
-    let next = if more {
-        rows.last().map(Row::position)
-    } else {
-        None
-    };
-    Ok(Page { rows, next })
+            .query_map(params![lane, time, tail, limit as i64], to_row)?
+            .collect(),
+    }
 }
 
 pub(super) fn accounting(

@@ -1,0 +1,431 @@
+// A replica of a log space in the browser.
+//
+// In:    the address of a Feedmill, a space, perhaps some of its feeds.
+// Out:   the same blocks here, in IndexedDB, as they come; our own blocks there.
+// Never: a block dropped because the server does not have it: it waits, and is
+//        pushed again.
+//
+// No build step: import it, as it is, from the server that serves the log.
+//
+//   import { LogReplica } from "/log.js"
+//   const log = await LogReplica.open({ space: "notes", actorId: "ada" })
+//   log.addEventListener("change", async () => show(await log.read()))
+//   await log.append("my-feed", new TextEncoder().encode("hello"))
+//
+// The rules are those of docs/protocol.md: blocks are pushed without positions
+// and pulled with them; a pulled page answers for a whole range of positions, so
+// applying it makes that range equal; a replaced or rolled-back server is noticed
+// and healed by walking from the start.
+
+const PULL_BLOCKS_MAX = 500
+const PUSH_BLOCKS_MAX = 100
+const POLL_MS_MAX = 30_000
+const PAUSE_MS_MIN = 250
+const PAUSE_MS_MAX = 30_000
+const REPLY_MS_MAX = 30_000
+
+/** The server refused a request; `code` says why, `answer` holds the rest. */
+export class LogError extends Error {
+  constructor(answer) {
+    super(answer.message ?? answer.error)
+    this.code = answer.error
+    this.answer = answer
+  }
+}
+
+export class LogReplica extends EventTarget {
+  #base
+  #space
+  #feeds
+  #actorId
+  #namespace
+  #WebSocket
+  #database
+  #socket = null
+  #timer = null
+  #running = null
+  #again = false
+  #failures = 0
+  #requests = 0
+  #closed = false
+
+  /**
+   * Open the replica and begin to replicate.
+   *
+   * @param {object} options
+   * @param {string} [options.url] where the server is; the page's own origin unless given
+   * @param {string} options.space
+   * @param {string[]} [options.feeds] only these feeds; all unless given
+   * @param {string} options.actorId who writes here
+   * @param {string} [options.namespace] given to feeds that are made here
+   * @param {string} [options.name] of the database; one per replica
+   */
+  static async open(options) {
+    const replica = new LogReplica(options)
+    const indexedDB = options.indexedDB ?? globalThis.indexedDB
+    const name = options.name ?? `feedmill log ${replica.#base} ${options.space} ${(options.feeds ?? []).join(" ")}`
+    replica.#database = await openDatabase(indexedDB, name)
+    replica.#listen()
+    replica.sync()
+    return replica
+  }
+
+  constructor({ url, space, feeds, actorId, namespace, WebSocket }) {
+    super()
+    this.#base = (url ?? globalThis.location.origin).replace(/\/$/, "")
+    this.#space = space
+    this.#feeds = feeds
+    this.#actorId = actorId
+    this.#namespace = namespace
+    this.#WebSocket = WebSocket ?? globalThis.WebSocket
+  }
+
+  /** Write the next block of a feed. It is kept at once and pushed when possible. */
+  async append(feedId, data, { timestamp = Date.now() } = {}) {
+    const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data
+    const block = await this.#change((stores) => {
+      const made = { feedId, actorId: this.#actorId, timestamp, data: toBase64(bytes) }
+      // The sequence is taken inside the transaction: two tabs never take the same.
+      return get(stores.tips, feedId).then((tip) => {
+        made.sequence = (tip?.sequence ?? 0) + 1
+        if (tip) {
+          made.predSequence = tip.sequence
+          made.predActorId = tip.actorId
+        }
+        hold(stores, made)
+        stores.tips.put({ feedId, sequence: made.sequence, actorId: made.actorId })
+        return made
+      })
+    })
+    this.#changed()
+    this.sync()
+    return block
+  }
+
+  /**
+   * Blocks in read order: by position, then those without one by sequence and
+   * actor. `data` is a Uint8Array, `position` undefined while a block waits.
+   */
+  async read({ feedId, after = 0 } = {}) {
+    const wanted = (block) => !feedId || block.feedId === feedId
+    return this.#look(async (stores) => {
+      const placed = await all(stores.blocks.index("position"), IDBKeyRange.lowerBound(after, true))
+      const waiting = await all(stores.blocks.index("waiting"))
+      return [...placed, ...waiting].filter(wanted).map((block) => ({
+        feedId: block.feedId,
+        actorId: block.actorId,
+        sequence: block.sequence,
+        timestamp: block.timestamp,
+        position: block.position,
+        refused: block.refused,
+        data: block.data === undefined ? undefined : fromBase64(block.data),
+      }))
+    })
+  }
+
+  /** How far this replica has come, and how many blocks still wait. */
+  async status() {
+    return this.#look(async (stores) => {
+      const state = await get(stores.state, "state")
+      const waiting = await all(stores.blocks.index("waiting"))
+      return { after: state?.after ?? 0, epoch: state?.epoch, waiting: waiting.filter((b) => !b.refused).length }
+    })
+  }
+
+  /** Pull and push until nothing is left. Resolves when that is so, or failed. */
+  sync() {
+    if (this.#running) {
+      this.#again = true
+      return this.#running
+    }
+    this.#running = this.#syncAll().finally(() => {
+      this.#running = null
+      if (this.#again && !this.#closed) {
+        this.#again = false
+        this.sync()
+      }
+    })
+    return this.#running
+  }
+
+  /** Stop, and let go of the database. */
+  async close() {
+    this.#closed = true
+    clearTimeout(this.#timer)
+    this.#socket?.close()
+    await this.#running
+    this.#database.close()
+  }
+
+  // --- Replication -----------------------------------------------------------
+
+  async #syncAll() {
+    clearTimeout(this.#timer)
+    let pause = POLL_MS_MAX
+    try {
+      do {
+        await this.#pullAll()
+      } while (!this.#closed && (await this.#pushSome()))
+      this.#failures = 0
+    } catch (error) {
+      // Offline is a state, not a fault: try again later.
+      pause = Math.min(PAUSE_MS_MIN * 2 ** this.#failures++, PAUSE_MS_MAX)
+      if (error.answer?.retryAfterMs) pause = Math.max(pause, error.answer.retryAfterMs)
+      this.dispatchEvent(Object.assign(new Event("trouble"), { error }))
+    }
+    if (!this.#closed) this.#timer = setTimeout(() => this.sync(), pause)
+  }
+
+  async #pullAll() {
+    for (;;) {
+      if (this.#closed) return
+      const { state, heldMax } = await this.#look(async (stores) => ({
+        state: (await get(stores.state, "state")) ?? { after: 0, healing: false },
+        heldMax: await highest(stores),
+      }))
+      let page
+      try {
+        page = await this.#ask("query", {
+          ...(this.#feeds ? { feedIds: this.#feeds } : {}),
+          cursor: state.cursor ?? state.after,
+          limit: PULL_BLOCKS_MAX,
+          skipGone: true,
+        })
+      } catch (error) {
+        if (error.code === "unknownSpace" && !state.epoch) return
+        if (!["replaced", "rolledBack", "badCursor"].includes(error.code)) throw error
+        await this.#heal(error.answer.epoch)
+        continue
+      }
+      const replaced = state.epoch !== undefined && state.epoch !== page.epoch
+      if (replaced || (!state.healing && page.maxPosition < heldMax)) {
+        await this.#heal(page.epoch)
+        continue
+      }
+      if (page.after !== state.after) throw new Error("the page is not the one asked for")
+      const moved = await this.#change((stores) => adopt(stores, state, page))
+      if (moved) this.#changed()
+      if (!page.hasMore) return
+    }
+  }
+
+  /** The server is not what it was: walk everything again, losing nothing. */
+  #heal(epoch) {
+    return this.#change((stores) => {
+      stores.state.put({ epoch, after: 0, healing: true }, "state")
+    })
+  }
+
+  /** Push what waits; true if there may be more to do. */
+  async #pushSome() {
+    const waiting = await this.#look(async (stores) => {
+      const blocks = await all(stores.blocks.index("waiting"))
+      return blocks.filter((block) => !block.refused).slice(0, PUSH_BLOCKS_MAX)
+    })
+    if (waiting.length === 0) return false
+    // One append names one namespace; a block pulled from a server has its own.
+    const namespace = waiting[0].namespace ?? this.#namespace
+    const batch = waiting.filter((block) => (block.namespace ?? this.#namespace) === namespace)
+    let answer
+    try {
+      answer = await this.#ask("append", { namespace, blocks: batch.map(wire) })
+    } catch (error) {
+      if (!error.answer?.blocks || error.code === "spaceFull") throw error
+      await this.#change((stores) => {
+        for (const refused of error.answer.blocks) {
+          const block = batch[refused.index]
+          if (block) stores.blocks.put({ ...block, refused: refused.error })
+        }
+      })
+      this.#changed()
+      return true
+    }
+    const state = await this.#look((stores) => get(stores.state, "state"))
+    if (state?.epoch !== undefined && state.epoch !== answer.epoch) return true
+    if (answer.positions.length !== batch.length) throw new Error("the server gives no positions")
+    await this.#change(async (stores) => {
+      for (const [index, block] of batch.entries()) await place(stores, block, answer.positions[index])
+    })
+    this.#changed()
+    return true
+  }
+
+  async #ask(kind, message) {
+    const requestId = `${Date.now()}-${++this.#requests}`
+    const url = `${this.#base}/log/${encodeURIComponent(this.#space)}/${kind}`
+    const response = await fetch(url, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ requestId, ...message }),
+      signal: AbortSignal.timeout(REPLY_MS_MAX),
+    })
+    const answer = await response.json()
+    if (answer.requestId !== requestId) throw new Error("the reply is to another request")
+    if (answer.error) throw new LogError(answer)
+    return answer
+  }
+
+  /** Ask for hints. Without them the replica polls. */
+  #listen() {
+    if (!this.#WebSocket || this.#closed) return
+    const socket = new this.#WebSocket(`${this.#base.replace(/^http/, "ws")}/log/${encodeURIComponent(this.#space)}`)
+    this.#socket = socket
+    socket.onopen = () => {
+      const wanted = this.#feeds ? { feedIds: this.#feeds } : {}
+      socket.send(JSON.stringify({ type: "subscribe", requestId: "hints", ...wanted }))
+      this.sync()
+    }
+    socket.onmessage = ({ data }) => {
+      if (JSON.parse(data).type === "advanced") this.sync()
+    }
+    socket.onclose = () => {
+      if (!this.#closed) setTimeout(() => this.#listen(), PAUSE_MS_MIN * 2 ** Math.min(this.#failures + 1, 7))
+    }
+    socket.onerror = () => {}
+  }
+
+  #changed() {
+    this.dispatchEvent(new Event("change"))
+  }
+
+  // --- The database ----------------------------------------------------------
+
+  #look(work) {
+    return transact(this.#database, "readonly", work)
+  }
+
+  #change(work) {
+    return transact(this.#database, "readwrite", work)
+  }
+}
+
+/** Make what is held in (after, covered] equal to the page. True if anything changed. */
+async function adopt(stores, state, page) {
+  const present = new Set(page.blocks.map(keyOf))
+  const evicted = new Map((page.evicted ?? []).map(({ feedId, through }) => [feedId, through]))
+  let changed = false
+  if (page.covered > page.after) {
+    const range = IDBKeyRange.bound(page.after, page.covered, true, false)
+    for (const held of await all(stores.blocks.index("position"), range)) {
+      const isEvicted = (evicted.get(held.feedId) ?? 0) >= held.position
+      if (!present.has(held.key) && !isEvicted) {
+        unplace(stores, held)
+        changed = true
+      }
+    }
+  }
+  for (const theirs of page.blocks) {
+    const ours = await get(stores.blocks, keyOf(theirs))
+    if (ours?.position === theirs.position && same(ours, theirs)) continue
+    changed = true
+    if (ours && !same(ours, theirs)) stores.conflicts.put(ours)
+    const { position, hash, ...block } = theirs
+    await place(stores, block, position)
+    const tip = await get(stores.tips, block.feedId)
+    const isTie = tip?.sequence === block.sequence && tip.actorId < block.actorId
+    if (!tip || tip.sequence < block.sequence || isTie) {
+      stores.tips.put({ feedId: block.feedId, sequence: block.sequence, actorId: block.actorId })
+    }
+  }
+  let healing = state.healing
+  if (healing && !page.hasMore) {
+    healing = false
+    const beyond = IDBKeyRange.lowerBound(page.covered, true)
+    for (const held of await all(stores.blocks.index("position"), beyond)) {
+      unplace(stores, held)
+      changed = true
+    }
+  }
+  stores.state.put({ epoch: page.epoch, after: page.covered, cursor: page.nextCursor, healing }, "state")
+  return changed
+}
+
+function same(ours, theirs) {
+  const fields = ["data", "timestamp", "predSequence", "predActorId", "predHash", "signature"]
+  return theirs.purged !== undefined || fields.every((field) => ours[field] === theirs[field])
+}
+
+/** Keep a block that has no position yet. */
+function hold(stores, block) {
+  stores.blocks.put({ ...block, key: keyOf(block), waiting: [block.sequence, block.actorId, block.feedId] })
+}
+
+/** Put a block at a position; whoever stands there waits again. */
+async function place(stores, block, position) {
+  const holder = await get(stores.blocks.index("position"), position)
+  if (holder && holder.key !== keyOf(block)) unplace(stores, holder)
+  const { waiting, refused, ...rest } = block
+  stores.blocks.put({ ...rest, key: keyOf(block), position })
+}
+
+function unplace(stores, { position, ...block }) {
+  hold(stores, block)
+}
+
+function keyOf(block) {
+  return JSON.stringify([block.feedId, block.sequence, block.actorId])
+}
+
+/** A block as the wire wants it. */
+function wire({ key, waiting, refused, position, namespace, hash, ...block }) {
+  return block
+}
+
+function openDatabase(indexedDB, name) {
+  const request = indexedDB.open(name, 1)
+  request.onupgradeneeded = () => {
+    const blocks = request.result.createObjectStore("blocks", { keyPath: "key" })
+    // A block without one of these fields is not in that index.
+    blocks.createIndex("position", "position", { unique: false })
+    blocks.createIndex("waiting", "waiting")
+    request.result.createObjectStore("tips", { keyPath: "feedId" })
+    request.result.createObjectStore("state")
+    request.result.createObjectStore("conflicts", { autoIncrement: true })
+  }
+  return done(request)
+}
+
+const STORES = ["blocks", "tips", "state", "conflicts"]
+
+/** Run `work` in one transaction; it may wait for requests of it, nothing else. */
+function transact(database, mode, work) {
+  return new Promise((resolve, reject) => {
+    const transaction = database.transaction(STORES, mode)
+    const stores = Object.fromEntries(STORES.map((name) => [name, transaction.objectStore(name)]))
+    let answer
+    transaction.oncomplete = () => resolve(answer)
+    transaction.onabort = () => reject(transaction.error ?? new Error("the transaction was aborted"))
+    Promise.resolve(work(stores)).then(
+      (value) => (answer = value),
+      (error) => {
+        reject(error)
+        transaction.abort()
+      }
+    )
+  })
+}
+
+function done(request) {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result)
+    request.onerror = () => reject(request.error)
+  })
+}
+
+const get = (source, key) => done(source.get(key))
+const all = (source, range) => done(source.getAll(range))
+
+async function highest(stores) {
+  const cursor = await done(stores.blocks.index("position").openCursor(null, "prev"))
+  return cursor?.value.position ?? 0
+}
+
+function toBase64(bytes) {
+  let text = ""
+  for (const byte of bytes) text += String.fromCharCode(byte)
+  return btoa(text)
+}
+
+function fromBase64(text) {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0))
+}

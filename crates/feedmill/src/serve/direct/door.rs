@@ -1,0 +1,268 @@
+//! The door of the direct API: who asks.
+//!
+//! In:    the `Authorization` header, and the secrets of the environment.
+//! Out:   the app, a reader, or nobody.
+//! Never: a comparison that tells by its time how much was right; a secret in
+//!        a log or an answer.
+//!
+//! A reader's token is the reader's id, the second it ends, and a MAC over
+//! both. Nothing about it is kept: who holds the secret can mint and check.
+
+use axum::http::{HeaderMap, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+use crate::clock::Micros;
+use crate::local::LocalId;
+use crate::serve::error::XrpcError;
+
+/// Bytes of the longest token looked at.
+const TOKEN_BYTES_MAX: usize = 1024;
+/// Says what kind of token it is, should there ever be another.
+const KIND: &str = "fm1";
+
+/// What the environment knows.
+#[derive(Clone, Default)]
+pub struct Secrets {
+    app_token: Option<String>,
+    secret: Option<String>,
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Secrets").finish_non_exhaustive()
+    }
+}
+
+impl Secrets {
+    /// `FEEDMILL_APP_TOKEN` and `FEEDMILL_SECRET`; an empty one is none.
+    pub fn from_environment() -> Self {
+        let filled = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+        Self {
+            app_token: filled("FEEDMILL_APP_TOKEN"),
+            secret: filled("FEEDMILL_SECRET"),
+        }
+    }
+
+    /// Whether the app can show who it is.
+    pub fn know_the_app(&self) -> bool {
+        self.app_token.is_some()
+    }
+}
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// The app: it acts for whom it names.
+    App,
+    /// A reader, for himself.
+    Reader(LocalId),
+    /// Nobody said.
+    Nobody,
+}
+
+/// Tells callers apart.
+pub(super) struct Door {
+    app_token: Option<String>,
+    key: Vec<u8>,
+    open: bool,
+    token_us: i64,
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Door")
+            .field("open", &self.open)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Door {
+    /// Without `FEEDMILL_SECRET` the key follows from the app token; without both it ends with the process.
+    pub(super) fn new(secrets: Secrets, open: bool, token_hours: u32) -> Self {
+        let key = match (&secrets.secret, &secrets.app_token) {
+            (Some(secret), _) => secret.clone().into_bytes(),
+            (None, Some(token)) => mac(token.as_bytes(), b"reader tokens")
+                .finalize()
+                .into_bytes()
+                .to_vec(),
+            (None, None) => {
+                let mut bytes = vec![0; 32];
+                // Without randomness tokens could be guessed; the clock then decides nothing either.
+                if getrandom::fill(&mut bytes).is_err() {
+                    bytes.clear();
+                }
+                bytes
+            }
+        };
+        Self {
+            app_token: secrets.app_token,
+            key,
+            open,
+            token_us: i64::from(token_hours) * 3_600_000_000,
+        }
+    }
+
+    /// Whether readers may name themselves.
+    pub(super) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// A token for a reader, and the second it ends.
+    pub(super) fn mint(
+        &self,
+        reader: &LocalId,
+        now_us: Micros,
+    ) -> Result<(String, i64), XrpcError> {
+        if self.key.is_empty() {
+            return Err(XrpcError::internal());
+        }
+        let ends = (now_us + self.token_us) / 1_000_000;
+        let claim = format!("{KIND}.{}.{ends}", URL_SAFE_NO_PAD.encode(reader.encoded()));
+        let seal = mac(&self.key, claim.as_bytes()).finalize().into_bytes();
+        Ok((format!("{claim}.{}", URL_SAFE_NO_PAD.encode(seal)), ends))
+    }
+
+    /// Who shows these headers.
+    pub(super) fn caller(&self, headers: &HeaderMap, now_us: Micros) -> Result<Caller, XrpcError> {
+        let Some(value) = headers.get(header::AUTHORIZATION) else {
+            let unlocked = self.open && self.app_token.is_none();
+            return Ok(if unlocked {
+                Caller::App
+            } else {
+                Caller::Nobody
+            });
+        };
+        let bad = |message: &str| XrpcError::unauthorized("InvalidToken", message);
+        let token = value
+            .to_str()
+            .ok()
+            .and_then(|text| text.strip_prefix("Bearer "))
+            .filter(|token| token.len() <= TOKEN_BYTES_MAX)
+            .ok_or_else(|| bad("the authorization header must be \"Bearer <token>\""))?;
+        if self.is_the_app(token) {
+            return Ok(Caller::App);
+        }
+        self.reader(token, now_us)
+    }
+
+    fn is_the_app(&self, token: &str) -> bool {
+        self.app_token.as_ref().is_some_and(|expected| {
+            // Both sides through a MAC: the comparison takes as long for any token.
+            let seal = mac(&self.key, expected.as_bytes()).finalize().into_bytes();
+            mac(&self.key, token.as_bytes()).verify(&seal).is_ok()
+        })
+    }
+
+    fn reader(&self, token: &str, now_us: Micros) -> Result<Caller, XrpcError> {
+        let unknown = || XrpcError::unauthorized("InvalidToken", "the token is not one of ours");
+        let (claim, seal) = token.rsplit_once('.').ok_or_else(unknown)?;
+        let seal = URL_SAFE_NO_PAD.decode(seal).map_err(|_| unknown())?;
+        let sealed = mac(&self.key, claim.as_bytes()).verify_slice(&seal).is_ok();
+        if !sealed || self.key.is_empty() {
+            return Err(unknown());
+        }
+        let mut parts = claim.split('.');
+        let (Some(KIND), Some(id), Some(ends), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(unknown());
+        };
+        let id = URL_SAFE_NO_PAD
+            .decode(id)
+            .ok()
+            .and_then(|bytes| LocalId::decode(std::str::from_utf8(&bytes).ok()?))
+            .ok_or_else(unknown)?;
+        let ends: i64 = ends.parse().map_err(|_| unknown())?;
+        if now_us / 1_000_000 >= ends {
+            return Err(XrpcError::unauthorized(
+                "ExpiredToken",
+                "the token has ended; ask the app for another",
+            ));
+        }
+        Ok(Caller::Reader(id))
+    }
+}
+
+fn mac(key: &[u8], message: &[u8]) -> Hmac<Sha256> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
+    mac.update(message);
+    mac
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn door() -> Door {
+        let secrets = Secrets {
+            app_token: Some("app".into()),
+            secret: Some("secret".into()),
+        };
+        Door::new(secrets, false, 1)
+    }
+
+    #[track_caller]
+    fn caller(door: &Door, token: &str, now_us: i64) -> Result<Caller, &'static str> {
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            header::AUTHORIZATION,
+            format!("Bearer {token}").parse().unwrap(),
+        );
+        door.caller(&headers, now_us).map_err(|error| error.name)
+    }
+
+    #[test]
+    fn a_reader_is_known_by_his_token_until_it_ends() {
+        let id = LocalId::Text("anna@example.com".into());
+        let (token, ends) = door().mint(&id, 0).unwrap();
+        assert_eq!(ends, 3600);
+        assert_eq!(
+            caller(&door(), &token, 3_599_999_999),
+            Ok(Caller::Reader(id))
+        );
+        assert_eq!(caller(&door(), &token, 3_600_000_000), Err("ExpiredToken"));
+    }
+
+    #[test]
+    fn a_changed_token_is_nobodys() {
+        let (token, _) = door().mint(&LocalId::Number(404), 0).unwrap();
+        for at in 0..token.len() {
+            let mut bytes = token.clone().into_bytes();
+            bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
+            let changed = String::from_utf8(bytes).unwrap();
+            assert_eq!(
+                caller(&door(), &changed, 0),
+                Err("InvalidToken"),
+                "{changed}"
+            );
+        }
+        let other = Door::new(Secrets::default(), false, 1);
+        assert_eq!(caller(&other, &token, 0), Err("InvalidToken"));
+    }
+
+    #[test]
+    fn only_the_whole_app_token_is_the_app() {
+        assert_eq!(caller(&door(), "app", 0), Ok(Caller::App));
+        for token in ["", "ap", "apps", "APP"] {
+            assert_eq!(caller(&door(), token, 0), Err("InvalidToken"));
+        }
+    }
+
+    #[test]
+    fn without_a_header_only_an_open_door_without_a_token_lets_write() {
+        let headers = HeaderMap::new();
+        let at = |app: Option<&str>, open| {
+            let secrets = Secrets {
+                app_token: app.map(str::to_owned),
+                secret: None,
+            };
+            Door::new(secrets, open, 1).caller(&headers, 0).unwrap()
+        };
+        assert_eq!(at(None, true), Caller::App);
+        assert_eq!(at(Some("app"), true), Caller::Nobody);
+        assert_eq!(at(None, false), Caller::Nobody);
+    }
+}

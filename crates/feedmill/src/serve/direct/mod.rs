@@ -1,0 +1,433 @@
+//! The direct API: an app without AT Protocol puts, deletes and lists its
+//! records, follows, and reads feeds.
+//!
+//! In:    requests of the app, which acts for whom it names, and of readers.
+//! Out:   records in the store, through the same checks as any other; pages.
+//! Never: a write answered before it is durable; a record that changes hands;
+//!        a record of a collection that the network fills.
+//!
+//! A write is answered once this process has drawn it, so that the writer's
+//! next read shows it.
+
+// Who asks.
+pub mod door;
+mod follow;
+mod read;
+mod timeline;
+mod write;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use parking_lot::Mutex;
+use record::tid::Tid;
+
+use super::error::XrpcError;
+use super::params::Params;
+use super::{Answer, Server, answer};
+use crate::check::{CheckError, Checker};
+use crate::clock::Micros;
+use crate::config::direct::Ids;
+use crate::config::{self, Config};
+use crate::local::LocalId;
+use crate::store::{Batch, Commit, Item, Op, Plan, SharedStore, StoreError};
+use door::{Caller, Door, Secrets};
+
+/// The name under which direct writes are counted.
+pub const SOURCE: &str = "direct";
+/// Header in which the app names whom it acts for.
+pub const ACTOR_HEADER: &str = "x-feedmill-actor";
+/// Locks that keep writes of one record apart.
+const STRIPES: usize = 64;
+/// Pause between two looks whether a write was drawn.
+const LOOK: Duration = Duration::from_micros(500);
+
+/// Why the direct API does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectError {
+    #[error("checks")]
+    Check(#[from] CheckError),
+    #[error("store")]
+    Store(#[from] StoreError),
+    #[error(
+        "a collection is direct, and nobody could write it: set FEEDMILL_APP_TOKEN in the environment, or direct.open = true for development"
+    )]
+    Locked,
+}
+
+/// What direct requests need beside the server.
+#[derive(Debug)]
+pub struct Direct {
+    door: Door,
+    checker: Checker,
+    settings: config::Direct,
+    collections: BTreeMap<String, Kept>,
+    feed: Option<Home>,
+    revision: AtomicU64,
+    stripes: Vec<Mutex<()>>,
+}
+
+/// A collection that is written directly.
+#[derive(Debug)]
+struct Kept {
+    nsid: String,
+    validate: bool,
+    time: Option<String>,
+    /// Its records are follows, which have their own way in.
+    follows: bool,
+}
+
+/// The feed at `GET /feed`.
+#[derive(Debug)]
+struct Home {
+    name: String,
+    follow_nsid: String,
+    subject: String,
+}
+
+impl Direct {
+    /// The direct API of a configuration; `None` if no collection is direct.
+    pub fn new(
+        config: &Config,
+        plan: &Arc<Plan>,
+        store: &SharedStore,
+        lexicons: &[&str],
+        secrets: Secrets,
+    ) -> Result<Option<Self>, DirectError> {
+        if !config.has_direct() {
+            return Ok(None);
+        }
+        let settings = config.direct.clone();
+        if !settings.open && !secrets.know_the_app() {
+            return Err(DirectError::Locked);
+        }
+        // Revisions go on after the last one, also if the clock was set back since.
+        let last = store.cursor(SOURCE)?.unwrap_or_default();
+        Ok(Some(Self {
+            door: Door::new(secrets, settings.open, settings.token_hours),
+            checker: Checker::new(config, Arc::clone(plan), lexicons)?,
+            collections: kept(config),
+            feed: home(config),
+            settings,
+            revision: AtomicU64::new(last.max(0).cast_unsigned()),
+            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+        }))
+    }
+
+    fn kept(&self, short: &str) -> Result<&Kept, XrpcError> {
+        self.collections.get(short).ok_or_else(|| {
+            let known: Vec<&str> = self.collections.keys().map(String::as_str).collect();
+            XrpcError::not_found(format!(
+                "no direct collection {short:?}; there are: {}",
+                known.join(", ")
+            ))
+        })
+    }
+
+    fn home(&self) -> Result<&Home, XrpcError> {
+        self.feed
+            .as_ref()
+            .ok_or_else(|| XrpcError::invalid("no feed is followed directly; see [direct] feed"))
+    }
+
+    /// A record's id from a path or a cursor.
+    fn id(&self, text: &str) -> Result<LocalId, XrpcError> {
+        let id = LocalId::parse(text).map_err(|error| XrpcError::invalid(error.to_string()))?;
+        if self.settings.ids == Ids::Number && !id.is_number() {
+            return Err(XrpcError::invalid(format!(
+                "an id is a whole number, not {text:?}"
+            )));
+        }
+        Ok(id)
+    }
+
+    /// The next revision; never one that was given before.
+    fn next_revision(&self, now_us: Micros) -> u64 {
+        let now = Tid::new(now_us.max(0).cast_unsigned(), 0).bits();
+        let next = |last: u64| Some(now.max(last + 1));
+        match self
+            .revision
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, next)
+        {
+            Ok(last) | Err(last) => now.max(last + 1),
+        }
+    }
+
+    /// Keeps other writes under this name waiting.
+    fn hold(&self, name: &str) -> Option<parking_lot::MutexGuard<'_, ()>> {
+        let hash = xxhash_rust::xxh3::xxh3_64(name.as_bytes()) as usize;
+        self.stripes.get(hash % STRIPES).map(Mutex::lock)
+    }
+
+    /// Makes operations of one repository durable; true once the timelines here show them.
+    fn commit(
+        &self,
+        server: &Server,
+        did: String,
+        revision: u64,
+        ops: Vec<Op>,
+    ) -> Result<bool, XrpcError> {
+        let batch = Batch {
+            source: SOURCE.to_owned(),
+            cursor: Some(revision.cast_signed()),
+            now_us: server.clock.now_us(),
+            items: vec![Item::Commit(Commit {
+                did,
+                rev: revision,
+                chain: None,
+                filtered: 0,
+                ops,
+                frame: Vec::new(),
+                was_held: false,
+                live: true,
+            })],
+        };
+        let committed = server.store.commit(batch)?;
+        if committed.accounting.superseded > 0 {
+            return Err(XrpcError::conflict("a newer write was faster; read again"));
+        }
+        Ok(self.drawn(server, committed.position))
+    }
+
+    fn drawn(&self, server: &Server, position: i64) -> bool {
+        let Some(fanout) = &server.fanout else {
+            return true; // every page comes from the store
+        };
+        let begun = Instant::now();
+        let patience = Duration::from_millis(self.settings.wait_ms_max);
+        while fanout.position() < position {
+            if begun.elapsed() >= patience {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        true
+    }
+}
+
+fn kept(config: &Config) -> BTreeMap<String, Kept> {
+    let follows: Vec<String> = config
+        .feeds
+        .values()
+        .flat_map(|feed| feed.follows().into_iter().chain(feed.hides()))
+        .map(|follow| follow.collection)
+        .collect();
+    config
+        .collections
+        .iter()
+        .filter(|(_, collection)| collection.direct)
+        .map(|(short, collection)| {
+            let kept = Kept {
+                nsid: collection.collection.clone(),
+                validate: collection.validate,
+                time: collection.time_path().map(str::to_owned),
+                follows: follows.contains(short),
+            };
+            (short.clone(), kept)
+        })
+        .collect()
+}
+
+fn home(config: &Config) -> Option<Home> {
+    let name = config.direct_feed()?;
+    let follow = config.feeds.get(name)?.follows().into_iter().next()?;
+    Some(Home {
+        name: name.to_owned(),
+        follow_nsid: config.nsid(&follow.collection)?.to_owned(),
+        subject: follow.subject,
+    })
+}
+
+/// One request, as its handler sees it.
+#[derive(Debug)]
+struct Asked<'a> {
+    server: &'a Server,
+    direct: &'a Direct,
+    caller: Caller,
+    headers: &'a HeaderMap,
+}
+
+impl Asked<'_> {
+    /// Only the app may.
+    fn app_only(&self) -> Result<(), XrpcError> {
+        match self.caller {
+            Caller::App => Ok(()),
+            Caller::Reader(_) => Err(XrpcError::forbidden("only the app's token may do this")),
+            Caller::Nobody => Err(nobody()),
+        }
+    }
+
+    /// Anybody we know may, and anybody at all where the door is open.
+    fn somebody(&self) -> Result<(), XrpcError> {
+        match self.caller {
+            Caller::Nobody if !self.direct.door.is_open() => Err(nobody()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whom the app acts for, by its header.
+    fn named(&self) -> Result<Option<LocalId>, XrpcError> {
+        let Some(value) = self.headers.get(ACTOR_HEADER) else {
+            return Ok(None);
+        };
+        let id = value
+            .to_str()
+            .ok()
+            .and_then(|text| LocalId::parse(text).ok());
+        id.map(Some).ok_or_else(|| {
+            XrpcError::invalid(format!("{ACTOR_HEADER} must hold the id of a person"))
+        })
+    }
+
+    /// Whom the app acts for, by its header or by a field; both must agree.
+    fn actor(&self, field: &str, body: &Object) -> Result<LocalId, XrpcError> {
+        let written = match body.get(field) {
+            Some(value) => Some(
+                LocalId::from_json(value)
+                    .map_err(|error| XrpcError::invalid(format!("{field}: {error}")))?,
+            ),
+            None => None,
+        };
+        match (self.named()?, written) {
+            (Some(named), Some(written)) if named != written => Err(XrpcError::invalid(format!(
+                "{ACTOR_HEADER} names {named}, the field {field:?} names {written}"
+            ))),
+            (Some(actor), _) | (None, Some(actor)) => Ok(actor),
+            (None, None) => Err(XrpcError::invalid(format!(
+                "name the actor in the field {field:?} or the header {ACTOR_HEADER}"
+            ))),
+        }
+    }
+}
+
+fn nobody() -> XrpcError {
+    XrpcError::unauthorized(
+        "AuthenticationRequired",
+        "send \"Authorization: Bearer <token>\"",
+    )
+}
+
+/// A JSON object as it was sent.
+type Object = serde_json::Map<String, serde_json::Value>;
+
+fn object(body: &[u8]) -> Result<Object, XrpcError> {
+    serde_json::from_slice(body)
+        .map_err(|error| XrpcError::invalid(format!("the body must be a JSON object: {error}")))
+}
+
+/// Runs a handler of the direct API on a thread that may block.
+async fn run<F>(server: Arc<Server>, headers: HeaderMap, make: F) -> Response
+where
+    F: FnOnce(&Asked<'_>) -> Result<Answer, XrpcError> + Send + 'static,
+{
+    answer(server, move |server| {
+        let direct = server
+            .direct
+            .as_ref()
+            .ok_or_else(|| XrpcError::no_method("direct"))?;
+        let asked = Asked {
+            server,
+            direct,
+            caller: direct.door.caller(&headers, server.clock.now_us())?,
+            headers: &headers,
+        };
+        make(&asked)
+    })
+    .await
+}
+
+type Shared = State<Arc<Server>>;
+
+/// The routes of the direct API.
+pub(super) fn routes() -> Router<Arc<Server>> {
+    Router::new()
+        .route("/records/{collection}", get(list_records))
+        .route(
+            "/records/{collection}/{id}",
+            put(put_record).get(get_record).delete(delete_record),
+        )
+        .route("/follow", post(follow_one))
+        .route("/unfollow", post(unfollow))
+        .route("/follow-many", post(follow_many))
+        .route("/tokens", post(mint))
+        .route("/feed", get(feed))
+}
+
+async fn put_record(
+    State(server): Shared,
+    Path((short, id)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    run(server, headers, move |asked| {
+        write::put(asked, &short, &id, &body)
+    })
+    .await
+}
+
+async fn delete_record(
+    State(server): Shared,
+    Path((short, id)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    run(server, headers, move |asked| {
+        write::delete(asked, &short, &id)
+    })
+    .await
+}
+
+async fn get_record(
+    State(server): Shared,
+    Path((short, id)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    run(server, headers, move |asked| read::one(asked, &short, &id)).await
+}
+
+async fn list_records(
+    State(server): Shared,
+    Path(short): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    match Params::parse(query.as_deref()) {
+        Ok(params) => {
+            run(server, headers, move |asked| {
+                read::list(asked, &short, &params)
+            })
+            .await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn follow_one(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
+    run(server, headers, move |asked| follow::follow(asked, &body)).await
+}
+
+async fn unfollow(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
+    run(server, headers, move |asked| follow::unfollow(asked, &body)).await
+}
+
+async fn follow_many(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
+    run(server, headers, move |asked| follow::many(asked, &body)).await
+}
+
+async fn mint(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
+    run(server, headers, move |asked| follow::token(asked, &body)).await
+}
+
+async fn feed(State(server): Shared, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
+    match Params::parse(query.as_deref()) {
+        Ok(params) => run(server, headers, move |asked| timeline::get(asked, &params)).await,
+        Err(error) => error.into_response(),
+    }
+}

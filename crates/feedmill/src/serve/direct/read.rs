@@ -1,0 +1,67 @@
+//! `GET /records/{collection}` and `GET /records/{collection}/{id}`.
+
+use super::Asked;
+use crate::local::LocalId;
+use crate::serve::error::XrpcError;
+use crate::serve::params::Params;
+use crate::serve::{Answer, body, cursor};
+use crate::store::ListQuery;
+
+/// One record as it was put.
+pub(super) fn one(asked: &Asked<'_>, short: &str, id: &str) -> Result<Answer, XrpcError> {
+    asked.somebody()?;
+    let kept = asked.direct.kept(short)?;
+    let id = asked.direct.id(id)?;
+    let row = asked
+        .server
+        .store
+        .record(&id.uri(&kept.nsid))?
+        .ok_or_else(|| XrpcError::not_found(format!("no record {id} in {short}")))?;
+    Ok(Answer::json(row.body))
+}
+
+/// A page of a collection, newest first; `actor` chooses one person's.
+pub(super) fn list(asked: &Asked<'_>, short: &str, params: &Params) -> Result<Answer, XrpcError> {
+    asked.somebody()?;
+    params.only(&["actor", "limit", "cursor"])?;
+    let kept = asked.direct.kept(short)?;
+    let lane = asked
+        .server
+        .plan
+        .listing(&kept.nsid)
+        .ok_or_else(|| XrpcError::invalid(format!("{short} is not listed")))?;
+    let actor = match params.get("actor") {
+        Some(text) => {
+            let id = LocalId::parse(text);
+            Some(id.map_err(|error| XrpcError::invalid(format!("actor: {error}")))?)
+        }
+        None => None,
+    };
+    let scope = format!("records:{short}");
+    let query = ListQuery {
+        lane,
+        did: actor.map(|id| id.did()),
+        before: params
+            .get("cursor")
+            .map(|text| cursor::read(&scope, text))
+            .transpose()?,
+        limit: params.limit()?,
+        filters: Vec::new(),
+        scan_max: asked.server.page_scan_max,
+    };
+    let page = asked.server.store.list(&query)?;
+    let mut out = String::from("{\"records\":[");
+    for (index, row) in page.rows.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        out.push_str(&row.body);
+    }
+    out.push(']');
+    if let Some(next) = &page.next {
+        out.push_str(",\"cursor\":");
+        body::push_string(&mut out, &cursor::write(&scope, next));
+    }
+    out.push('}');
+    Ok(Answer::json(out))
+}

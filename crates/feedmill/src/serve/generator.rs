@@ -1,0 +1,274 @@
+//! Feed generator: our feeds in a Bluesky client.
+//!
+//! In:    `app.bsky.feed.getFeedSkeleton` with the reader's service-auth token.
+//! Out:   the URIs of one page; who we are (`describeFeedGenerator`, `did.json`).
+//! Never: a feed of a reader who did not ask for it; a token taken twice.
+//!
+//! A feed is offered under the URI of its `app.bsky.feed.generator` record,
+//! `publish_as` in the configuration. A feed is made of follows, so who does
+//! not say who he is gets an empty one.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, HeaderName, header};
+use axum::response::{IntoResponse, Response};
+use quick_cache::sync::Cache;
+use serde_json::json;
+
+use super::error::XrpcError;
+use super::feed::{self, Wanted};
+use super::jwt::Token;
+use super::params::Params;
+use super::{Server, body, cursor};
+use crate::config::Config;
+use crate::identity::{IdentityError, Resolver};
+
+pub(super) const SKELETON: &str = "app.bsky.feed.getFeedSkeleton";
+pub(super) const DESCRIBE: &str = "app.bsky.feed.describeFeedGenerator";
+
+/// Tokens remembered, so that none is taken twice.
+const USED_MAX: usize = 100_000;
+/// Posts of a page where the caller does not say, and of the largest page.
+const POSTS: usize = 50;
+const POSTS_MAX: usize = 100;
+
+/// Our feeds as the network knows them.
+#[derive(Debug)]
+pub struct Generator {
+    did: String,
+    endpoint: Option<String>,
+    /// URI of the published record, name of the feed.
+    feeds: Vec<(String, String)>,
+    resolver: Resolver,
+    /// Hosts of any name are asked for documents only where one server stands in for all.
+    boxed: bool,
+    used: Cache<(String, String), ()>,
+}
+
+impl Generator {
+    /// The generator of a configuration; `None` if it has no DID.
+    pub fn new(config: &Config) -> Result<Option<Self>, IdentityError> {
+        let Some(did) = config.service_did() else {
+            return Ok(None);
+        };
+        let feeds = config.feeds.iter();
+        Ok(Some(Self {
+            did,
+            endpoint: config.serve.public_url.clone(),
+            feeds: feeds
+                .filter_map(|(name, feed)| Some((feed.publish_as.clone()?, name.clone())))
+                .collect(),
+            resolver: Resolver::new(&config.intake.plc_url, config.intake.did_web_url.as_deref())?,
+            boxed: config.intake.did_web_url.is_some(),
+            used: Cache::new(USED_MAX),
+        }))
+    }
+
+    /// `/.well-known/did.json`, if our DID is one whose document stands here.
+    pub(super) fn document(&self) -> Result<String, XrpcError> {
+        let endpoint = self
+            .endpoint
+            .as_ref()
+            .filter(|_| self.did.starts_with("did:web:"))
+            .ok_or_else(|| XrpcError::not_found("no document here; set serve.public_url"))?;
+        Ok(json!({
+            "@context": ["https://www.w3.org/ns/did/v1"],
+            "id": self.did,
+            "service": [{"id": "#bsky_fg", "type": "BskyFeedGenerator", "serviceEndpoint": endpoint}],
+        })
+        .to_string())
+    }
+
+    /// Who we are and which feeds we have.
+    pub(super) fn describe(&self) -> String {
+        let uris = self.feeds.iter().map(|(uri, _)| json!({ "uri": uri }));
+        json!({"did": self.did, "feeds": uris.collect::<Vec<_>>()}).to_string()
+    }
+
+    /// The reader that the headers prove; `None` if nobody is named.
+    async fn reader(&self, headers: &HeaderMap, now_s: i64) -> Result<Option<String>, XrpcError> {
+        let Some(value) = headers.get(header::AUTHORIZATION) else {
+            return Ok(None);
+        };
+        let text = value
+            .to_str()
+            .ok()
+            .and_then(|text| text.strip_prefix("Bearer "))
+            .ok_or_else(|| {
+                XrpcError::unauthorized("BadJwt", "send \"Authorization: Bearer <jwt>\"")
+            })?;
+        let token = Token::parse(text)?;
+        token.check(&self.did, SKELETON, now_s)?;
+        let did = token.issuer()?;
+        if !self.boxed && is_private(did) {
+            let message = "jwt issuer is not on a public host";
+            return Err(XrpcError::unauthorized("BadJwtIss", message));
+        }
+        // A key may have changed since we last looked.
+        if token.verify(&self.key(did).await?).is_err() {
+            self.resolver.forget(did);
+            token.verify(&self.key(did).await?)?;
+        }
+        if let Some(jti) = &token.claims.jti {
+            let name = (did.to_owned(), jti.clone());
+            if self.used.get(&name).is_some() {
+                return Err(XrpcError::unauthorized("BadJwt", "jwt was used before"));
+            }
+            self.used.insert(name, ());
+        }
+        Ok(Some(did.to_owned()))
+    }
+
+    async fn key(&self, did: &str) -> Result<record::key::PublicKey, XrpcError> {
+        self.resolver.key(did).await.map_err(|error| match error {
+            IdentityError::Unreachable(_) => {
+                XrpcError::busy("the issuer's DID document cannot be fetched now; try again")
+            }
+            IdentityError::Unresolvable(why) => XrpcError::unauthorized("BadJwtIss", why),
+        })
+    }
+}
+
+/// Whether a did:web names this machine, an address or a port instead of a public host.
+fn is_private(did: &str) -> bool {
+    let Some(host) = did.strip_prefix("did:web:") else {
+        return false;
+    };
+    let host = host.to_ascii_lowercase();
+    let last = host.rsplit('.').next().unwrap_or_default();
+    !host.contains('.')
+        || host.contains(['%', ':'])
+        || last.chars().all(|c| c.is_ascii_digit())
+        || matches!(
+            last,
+            "local" | "localhost" | "internal" | "test" | "invalid"
+        )
+}
+
+/// `app.bsky.feed.getFeedSkeleton`.
+pub(super) async fn skeleton(
+    server: Arc<Server>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Response, XrpcError> {
+    let Some(generator) = &server.generator else {
+        return Err(XrpcError::no_method(SKELETON));
+    };
+    params.only(&["feed", "limit", "cursor"])?;
+    let uri = params.need("feed")?;
+    let name = generator
+        .feeds
+        .iter()
+        .find(|(known, _)| known == uri)
+        .map(|(_, name)| name.clone())
+        .ok_or_else(|| XrpcError::declared("UnknownFeed", format!("no feed {uri:?} here")))?;
+    let limit = limit(&params)?;
+    let now_s = server.clock.now_us() / 1_000_000;
+    let reader = generator.reader(&headers, now_s).await?;
+    let page = {
+        let server = Arc::clone(&server);
+        let make = move || {
+            page(
+                &server,
+                &name,
+                reader.as_deref(),
+                limit,
+                params.get("cursor"),
+            )
+        };
+        tokio::task::spawn_blocking(make)
+            .await
+            .map_err(|_| XrpcError::internal())??
+    };
+    let (body, rev) = page;
+    let mut response = ([(header::CONTENT_TYPE, "application/json")], body).into_response();
+    if let Some(rev) = rev.and_then(|rev| rev.parse().ok()) {
+        let name = HeaderName::from_static("atproto-repo-rev");
+        response.headers_mut().insert(name, rev);
+    }
+    Ok(response)
+}
+
+fn limit(params: &Params) -> Result<usize, XrpcError> {
+    let Some(text) = params.get("limit") else {
+        return Ok(POSTS);
+    };
+    let limit = text
+        .parse()
+        .ok()
+        .filter(|limit| (1..=POSTS_MAX).contains(limit));
+    limit.ok_or_else(|| {
+        XrpcError::invalid(format!(
+            "limit must be an integer from 1 to {POSTS_MAX}, not {text:?}"
+        ))
+    })
+}
+
+/// The page's URIs, and how far we have read the reader's own repository.
+fn page(
+    server: &Server,
+    name: &str,
+    reader: Option<&str>,
+    limit: usize,
+    after: Option<&str>,
+) -> Result<(String, Option<String>), XrpcError> {
+    let Some(reader) = reader else {
+        return Ok(("{\"feed\":[]}".to_owned(), None));
+    };
+    let feed = server.plan.feed(name).ok_or_else(XrpcError::internal)?;
+    let scope = format!("skeleton:{name}");
+    let count = if feed.mixed { feed.targets.len() } else { 1 };
+    let wanted = Wanted {
+        feed,
+        targets: feed.targets.iter().take(count).collect(),
+        reader: reader.to_owned(),
+        before: after.map(|text| cursor::read(&scope, text)).transpose()?,
+        limit,
+        filters: Vec::new(),
+        scope,
+    };
+    let page = feed::page(server, &wanted)?;
+    let mut out = String::from("{\"feed\":[");
+    for (index, row) in page.rows.iter().enumerate() {
+        out.push_str(if index > 0 {
+            ",{\"post\":"
+        } else {
+            "{\"post\":"
+        });
+        body::push_string(&mut out, &row.uri);
+        out.push('}');
+    }
+    out.push(']');
+    if let Some(next) = &page.next {
+        out.push_str(",\"cursor\":");
+        body::push_string(&mut out, &cursor::write(&wanted.scope, next));
+    }
+    out.push('}');
+    let account = server.store.account(reader)?;
+    let rev = account.filter(|account| account.rev > 0);
+    Ok((
+        out,
+        rev.map(|account| record::tid::Tid::from_bits(account.rev).to_string()),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn issuers_on_private_hosts_are_not_asked() {
+        for did in [
+            "did:web:localhost",
+            "did:web:127.0.0.1",
+            "did:web:10.0.0.1",
+            "did:web:a.internal",
+            "did:web:a.b%3A80",
+        ] {
+            assert!(is_private(did), "{did}");
+        }
+        for did in ["did:web:example.com", "did:plc:abc"] {
+            assert!(!is_private(did), "{did}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Hydration: what is shown with a record beside the record itself.
+//!
+//! In:    rows of one page, and the parameters that ask for more.
+//! Out:   records with `<relation>Count`, the newest children of each parent
+//!        (`hydrate<Relation>=N`), the records they refer to
+//!        (`hydrate<Reference>=true`), and the authors' profiles (`profiles=true`).
+//! Never: a parent whose children are missing because another has many.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::error::XrpcError;
+use super::filters::capital;
+use super::params::Params;
+use super::{Server, body};
+use crate::config::collection::Match;
+use crate::local::{self, LocalId};
+use crate::store::Row;
+use crate::store::plan::{ReferencePlan, RelationPlan};
+
+/// Children shown with each parent at most.
+const CHILDREN_MAX: usize = 50;
+
+/// What a request wants beside the records.
+#[derive(Debug)]
+pub(super) struct Hydration<'a> {
+    relations: Vec<(&'a RelationPlan, usize)>,
+    references: Vec<&'a ReferencePlan>,
+    profiles: bool,
+}
+
+/// The parameters that a collection's records are hydrated by.
+pub(super) fn parameters(server: &Server, nsid: &str) -> Vec<String> {
+    let relations = server.plan.relations.get(nsid).into_iter().flatten();
+    let references = server.plan.references.get(nsid).into_iter().flatten();
+    relations
+        .map(|relation| &relation.name)
+        .chain(references.map(|reference| &reference.name))
+        .map(|name| format!("hydrate{}", capital(name)))
+        .chain(["profiles".to_owned()])
+        .collect()
+}
+
+impl<'a> Hydration<'a> {
+    /// What these parameters ask for.
+    pub(super) fn read(server: &'a Server, nsid: &str, params: &Params) -> Result<Self, XrpcError> {
+        let mut hydration = Self {
+            relations: Vec::new(),
+            references: Vec::new(),
+            profiles: flag(params, "profiles")?,
+        };
+        for relation in server.plan.relations.get(nsid).into_iter().flatten() {
+            let parameter = format!("hydrate{}", capital(&relation.name));
+            let limit = match params.get(&parameter) {
+                None => 0,
+                Some(text) => text
+                    .parse()
+                    .ok()
+                    .filter(|limit| (1..=CHILDREN_MAX).contains(limit))
+                    .ok_or_else(|| {
+                        XrpcError::invalid(format!(
+                            "{parameter} must be an integer from 1 to {CHILDREN_MAX}, not {text:?}"
+                        ))
+                    })?,
+            };
+            hydration.relations.push((relation, limit));
+        }
+        for reference in server.plan.references.get(nsid).into_iter().flatten() {
+            if flag(params, &format!("hydrate{}", capital(&reference.name)))? {
+                hydration.references.push(reference);
+            }
+        }
+        Ok(hydration)
+    }
+
+    /// `{"records": […], "cursor": …, "profiles": […]}`.
+    pub(super) fn page(
+        &self,
+        server: &Server,
+        rows: &[Row],
+        cursor: Option<&str>,
+    ) -> Result<String, XrpcError> {
+        let bytes: usize = rows.iter().map(|row| row.body.len() + 400).sum();
+        let mut out = String::with_capacity(bytes + 200);
+        out.push_str("{\"records\":[");
+        let extras = self.extras(server, rows)?;
+        for (index, (row, extra)) in rows.iter().zip(&extras).enumerate() {
+            if index > 0 {
+                out.push(',');
+            }
+            body::push_record_with(&mut out, row, extra);
+        }
+        out.push(']');
+        if let Some(cursor) = cursor {
+            out.push_str(",\"cursor\":");
+            body::push_string(&mut out, cursor);
+        }
+        out.push_str(&self.profiles(server, rows)?);
+        out.push('}');
+        Ok(out)
+    }
+
+    /// One record, with what belongs to it.
+    pub(super) fn one(&self, server: &Server, row: &Row) -> Result<String, XrpcError> {
+        let rows = std::slice::from_ref(row);
+        let mut extra = self.extras(server, rows)?.pop().unwrap_or_default();
+        extra.push_str(&self.profiles(server, rows)?);
+        let mut out = String::with_capacity(row.body.len() + 400);
+        body::push_record_with(&mut out, row, &extra);
+        Ok(out)
+    }
+
+    /// For each row, the fields that follow its own, each with its comma.
+    fn extras(&self, server: &Server, rows: &[Row]) -> Result<Vec<String>, XrpcError> {
+        let mut extras = vec![String::new(); rows.len()];
+        for (relation, limit) in &self.relations {
+            let parents: Vec<String> = rows.iter().map(|row| parent(row, relation.by)).collect();
+            let children = server.store.children(relation.lane, &parents, *limit)?;
+            for (extra, children) in extras.iter_mut().zip(children) {
+                if children.count > 0 {
+                    extra.push_str(&format!(",\"{}Count\":{}", relation.name, children.count));
+                }
+                if !children.rows.is_empty() {
+                    extra.push_str(&format!(",\"{}\":[", relation.name));
+                    for (index, child) in children.rows.iter().enumerate() {
+                        if index > 0 {
+                            extra.push(',');
+                        }
+                        body::push_record(extra, child);
+                    }
+                    extra.push(']');
+                }
+            }
+        }
+        for reference in &self.references {
+            for (extra, row) in extras.iter_mut().zip(rows) {
+                let Some(uri) = named(row, reference) else {
+                    continue;
+                };
+                if let Some(found) = server.store.record(&uri)? {
+                    extra.push_str(&format!(",\"{}\":", reference.name));
+                    body::push_record(extra, &found);
+                }
+            }
+        }
+        Ok(extras)
+    }
+
+    fn profiles(&self, server: &Server, rows: &[Row]) -> Result<String, XrpcError> {
+        if !self.profiles {
+            return Ok(String::new());
+        }
+        let dids: BTreeSet<&str> = rows.iter().map(|row| row.did.as_str()).collect();
+        Ok(format!(
+            ",\"profiles\":{}",
+            super::profile::entries(server, dids)?
+        ))
+    }
+}
+
+fn flag(params: &Params, name: &str) -> Result<bool, XrpcError> {
+    match params.get(name) {
+        None | Some("false" | "0") => Ok(false),
+        Some("true" | "1") => Ok(true),
+        Some(text) => Err(XrpcError::invalid(format!(
+            "{name} must be true or false, not {text:?}"
+        ))),
+    }
+}
+
+/// How children name this record.
+fn parent(row: &Row, by: Match) -> String {
+    match by {
+        Match::Did => row.did.clone(),
+        Match::Uri if row.did == local::REPO => {
+            LocalId::of_uri(&row.uri).map_or_else(String::new, |id| id.to_string())
+        }
+        Match::Uri => row.uri.clone(),
+    }
+}
+
+/// The URI that a record's field names.
+fn named(row: &Row, reference: &ReferencePlan) -> Option<String> {
+    let body: Value = serde_json::from_str(&row.body).ok()?;
+    let field = reference
+        .field
+        .split('.')
+        .try_fold(&body, |value, key| value.get(key))?;
+    match field.as_str() {
+        Some(uri) if uri.starts_with("at://") => Some(uri.to_owned()),
+        _ if row.did == local::REPO => Some(LocalId::from_json(field).ok()?.uri(&reference.nsid)),
+        _ => None,
+    }
+}

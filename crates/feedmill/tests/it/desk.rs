@@ -1,0 +1,184 @@
+//! An intake without sockets: store, checks, and a clock that the test sets.
+//!
+//! Records go through the same door as those of a stream: checked by the
+//! configuration, committed as one batch with a cursor.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use feedmill::check::{Checker, Claim};
+use feedmill::config::Config;
+use feedmill::store::batch::{Batch, Commit, DeadLetter, Item, Op, Verdict};
+use feedmill::store::plan::Plan;
+use feedmill::store::sqlite::SqliteStore;
+use feedmill::store::{Accounting, Committed, Store};
+
+pub(crate) const ALICE: &str = "did:web:alice.test";
+pub(crate) const BOB: &str = "did:web:bob.test";
+const NOW: i64 = 1_790_000_000_000_000;
+
+pub(crate) struct Desk {
+    pub(crate) config: Config,
+    pub(crate) store: Arc<SqliteStore>,
+    pub(crate) checker: Arc<Checker>,
+    now_us: AtomicI64,
+    rev: AtomicU64,
+}
+
+impl Desk {
+    /// A desk in memory. `text` holds collections and settings.
+    pub(crate) fn new(text: &str) -> Self {
+        let text =
+            format!("namespace = \"com.example\"\n{text}\n[store]\nurl = \"sqlite::memory:\"\n");
+        Self::of(Config::parse(&text).unwrap())
+    }
+
+    pub(crate) fn of(config: Config) -> Self {
+        let store = Arc::new(SqliteStore::open(&config.store, Plan::new(&config)).unwrap());
+        let checker = Arc::new(Checker::new(&config, Arc::clone(store.plan()), &[]).unwrap());
+        Self {
+            config,
+            store,
+            checker,
+            now_us: AtomicI64::new(NOW),
+            rev: AtomicU64::new(1),
+        }
+    }
+
+    pub(crate) fn now_us(&self) -> i64 {
+        self.now_us.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn next_rev(&self) -> u64 {
+        self.rev.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Lets time pass, then tries what is due.
+    pub(crate) fn pass(&self, seconds: i64) -> Committed {
+        self.now_us.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
+        let committed = self.store.settle(self.now_us(), 1000).unwrap();
+        self.accounting();
+        committed
+    }
+
+    /// What the checks say of a record.
+    pub(crate) fn check(
+        &self,
+        did: &str,
+        short: &str,
+        rkey: &str,
+        rev: u64,
+        body: &str,
+    ) -> Verdict {
+        let collection = self.config.nsid(short).unwrap();
+        let claim = Claim {
+            did,
+            collection,
+            rkey,
+            rev,
+        };
+        let cid = record::cid::Cid::of_raw(body.as_bytes());
+        self.checker.json(claim, Some(cid), body)
+    }
+
+    pub(crate) fn put(&self, did: &str, short: &str, rkey: &str, body: &str) -> Committed {
+        self.put_at(self.next_rev(), did, short, rkey, body)
+    }
+
+    pub(crate) fn put_at(
+        &self,
+        rev: u64,
+        did: &str,
+        short: &str,
+        rkey: &str,
+        body: &str,
+    ) -> Committed {
+        let verdict = self.check(did, short, rkey, rev, body);
+        self.op(rev, did, short, rkey, verdict)
+    }
+
+    pub(crate) fn delete(&self, did: &str, short: &str, rkey: &str) -> Committed {
+        self.op(self.next_rev(), did, short, rkey, Verdict::Delete)
+    }
+
+    fn op(&self, rev: u64, did: &str, short: &str, rkey: &str, verdict: Verdict) -> Committed {
+        let op = Op {
+            collection: self.config.nsid(short).unwrap().into(),
+            rkey: rkey.into(),
+            verdict,
+        };
+        self.apply(Item::Commit(Commit {
+            did: did.into(),
+            rev,
+            chain: None,
+            filtered: 0,
+            ops: vec![op],
+            frame: Vec::new(),
+            was_held: false,
+            live: true,
+        }))
+    }
+
+    pub(crate) fn apply(&self, item: Item) -> Committed {
+        let batch = Batch {
+            source: "test".into(),
+            cursor: Some(7),
+            now_us: self.now_us(),
+            items: vec![item],
+        };
+        let committed = self.store.commit(batch).unwrap();
+        self.accounting();
+        committed
+    }
+
+    /// The counters since the beginning, which always add up.
+    pub(crate) fn accounting(&self) -> Accounting {
+        let accounting = self.store.accounting(None).unwrap();
+        assert!(accounting.adds_up(), "{accounting:?}");
+        let waiting = self.store.waiting().unwrap();
+        assert_eq!(accounting.parked, waiting.parked, "{accounting:?}");
+        accounting
+    }
+
+    pub(crate) fn uri(&self, did: &str, short: &str, rkey: &str) -> String {
+        format!("at://{did}/{}/{rkey}", self.config.nsid(short).unwrap())
+    }
+
+    pub(crate) fn has(&self, did: &str, short: &str, rkey: &str) -> bool {
+        self.store
+            .record(&self.uri(did, short, rkey))
+            .unwrap()
+            .is_some()
+    }
+
+    pub(crate) fn letters(&self) -> Vec<DeadLetter> {
+        self.store.dead(None, 100).unwrap()
+    }
+
+    /// The one dead letter.
+    #[track_caller]
+    pub(crate) fn letter(&self) -> DeadLetter {
+        let mut letters = self.letters();
+        assert_eq!(letters.len(), 1, "{letters:?}");
+        letters.remove(0)
+    }
+}
+
+/// A folder of the fixtures; `None`, said loudly, where the tests are told to do without.
+pub(crate) fn fixtures(folder: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../../shared/fixtures")
+        .join(folder);
+    if path.is_dir() {
+        return Some(path);
+    }
+    println!("NO FIXTURES at {}", path.display());
+    let excused = std::env::var("FEEDMILL_NO_FIXTURES").is_ok_and(|value| value == "1");
+    assert!(
+        excused,
+        "fixtures are missing; set FEEDMILL_NO_FIXTURES=1 to go without"
+    );
+    println!("NOTHING WAS TESTED HERE, because FEEDMILL_NO_FIXTURES=1");
+    None
+}

@@ -1,0 +1,162 @@
+//! References between records, both ways.
+
+use std::sync::Arc;
+
+use feedmill::clock::Clock;
+use feedmill::serve::{self, Server};
+use feedmill::status::Status;
+use feedmill::store::SharedStore;
+use serde_json::Value;
+
+use super::desk::{ALICE, BOB, Desk};
+
+fn desk() -> Desk {
+    Desk::new(
+        "[collections.post]\ncollection = \"com.example.post\"\nvalidate = false\nlinks = [\"about\", \"parent\"]\n",
+    )
+}
+
+/// Asks the desk's server; (status, body).
+async fn ask(desk: &Desk, path: &str) -> (u16, Value) {
+    feedmill::identity::provide_tls();
+    let store: SharedStore = Arc::clone(&desk.store) as SharedStore;
+    let plan = Arc::clone(desk.store.plan());
+    let status = Arc::new(Status::default());
+    let server = Server::new(
+        &desk.config,
+        plan,
+        store,
+        None,
+        status,
+        Clock::at(desk.now_us()),
+    );
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = serve::router(Arc::new(server), 1_000_000);
+    let task = tokio::spawn(async move { axum::serve(listener, router).await });
+    let response = reqwest::get(format!("http://{address}/xrpc/com.example.{path}"))
+        .await
+        .unwrap();
+    let status = response.status().as_u16();
+    let body = response.json().await.unwrap();
+    task.abort();
+    (status, body)
+}
+
+#[tokio::test]
+async fn every_referrer_is_listed_once_page_by_page() {
+    let desk = desk();
+    let target = desk.uri(ALICE, "post", "t");
+    for number in 0..7 {
+        desk.put(
+            BOB,
+            "post",
+            &number.to_string(),
+            &format!("{{\"about\":\"{target}\",\"parent\":\"{target}\"}}"),
+        );
+    }
+    let mut seen = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let (status, page) = ask(
+            &desk,
+            &format!("listReferences?uri={target}&limit=3{cursor}"),
+        )
+        .await;
+        assert_eq!(status, 200);
+        for reference in page["references"].as_array().unwrap() {
+            let rkey = reference["record"]["rkey"].as_str().unwrap();
+            seen.push(format!("{rkey} {}", reference["path"].as_str().unwrap()));
+        }
+        match page["cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    let expected: Vec<String> = (0..7)
+        .rev()
+        .flat_map(|number| [format!("{number} about"), format!("{number} parent")])
+        .collect();
+    assert_eq!(seen, expected);
+    let (_, page) = ask(&desk, &format!("listReferences?uri={target}&path=about")).await;
+    assert_eq!(page["references"].as_array().unwrap().len(), 7);
+    assert_eq!(ask(&desk, "listReferences").await.0, 400);
+    assert_eq!(
+        ask(&desk, &format!("listReferences?uri={target}&cursor=zz"))
+            .await
+            .0,
+        400
+    );
+}
+
+#[tokio::test]
+async fn a_dangling_reference_is_kept_and_shown_as_null_with_a_flag() {
+    let desk = desk();
+    let target = desk.uri(ALICE, "post", "t");
+    desk.put(ALICE, "post", "t", "{\"text\":\"here\"}");
+    desk.put(BOB, "post", "1", &format!("{{\"about\":\"{target}\"}}"));
+    let uri = desk.uri(BOB, "post", "1");
+    let (_, body) = ask(&desk, &format!("getReferences?uri={uri}")).await;
+    assert_eq!(body["references"][0]["exists"], true);
+    assert_eq!(body["references"][0]["record"]["value"]["text"], "here");
+    desk.delete(ALICE, "post", "t");
+    let (_, body) = ask(&desk, &format!("getReferences?uri={uri}")).await;
+    let reference = &body["references"][0];
+    assert_eq!(
+        (&reference["uri"], &reference["path"]),
+        (&Value::from(target.clone()), &Value::from("about"))
+    );
+    assert_eq!(
+        (&reference["exists"], &reference["record"]),
+        (&Value::from(false), &Value::Null)
+    );
+    let (_, body) = ask(&desk, &format!("listReferences?uri={target}")).await;
+    assert_eq!(body["references"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        ask(&desk, &format!("getReferences?uri={target}")).await.0,
+        404
+    );
+}
+
+#[tokio::test]
+async fn an_edit_replaces_its_references_and_a_delete_takes_them_along() {
+    let desk = desk();
+    let (old, new) = (
+        desk.uri(ALICE, "post", "old"),
+        desk.uri(ALICE, "post", "new"),
+    );
+    desk.put(BOB, "post", "1", &format!("{{\"about\":\"{old}\"}}"));
+    desk.put(BOB, "post", "1", &format!("{{\"about\":\"{new}\"}}"));
+    let count = async |uri: &str| {
+        let (_, body) = ask(&desk, &format!("listReferences?uri={uri}")).await;
+        body["references"].as_array().unwrap().len()
+    };
+    assert_eq!((count(&old).await, count(&new).await), (0, 1));
+    desk.delete(BOB, "post", "1");
+    assert_eq!(count(&new).await, 0);
+}
+
+#[tokio::test]
+async fn what_a_record_refers_to_comes_page_by_page() {
+    let desk = desk();
+    let targets: Vec<String> = (0..5)
+        .map(|n| format!("\"{}\"", desk.uri(ALICE, "post", &n.to_string())))
+        .collect();
+    desk.put(
+        BOB,
+        "post",
+        "1",
+        &format!("{{\"about\":[{}]}}", targets.join(",")),
+    );
+    let uri = desk.uri(BOB, "post", "1");
+    let (mut seen, mut cursor) = (0, String::new());
+    loop {
+        let (_, page) = ask(&desk, &format!("getReferences?uri={uri}&limit=2{cursor}")).await;
+        seen += page["references"].as_array().unwrap().len();
+        match page["cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, 5);
+}
