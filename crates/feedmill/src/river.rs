@@ -213,21 +213,35 @@ impl River {
             let task = resync.run(config.intake.resync_max, hints, stop);
             self.sources.push(tokio::spawn(task));
         }
-        if let Some(url) = &config.intake.backfill {
-            let backfill = Backfill {
-                url: url.clone(),
-                collections: nsids(config),
-                every_s: (config.intake.backfill_h * 3600).cast_signed(),
-                store: Arc::clone(&self.store),
-                resolver,
-                clock: start.clock.clone(),
-                status: Arc::clone(&self.status),
-                broken,
-            };
-            let task = backfill.run(self.stop_sources.subscribe());
-            self.sources.push(tokio::spawn(task));
-        }
+        self.backfill(config, start, resolver, broken);
         Ok(())
+    }
+
+    /// Starts reading lists of accounts, where that is asked.
+    fn backfill(
+        &mut self,
+        config: &Config,
+        start: &Start<'_>,
+        resolver: Arc<Resolver>,
+        broken: watch::Sender<u64>,
+    ) {
+        let Some(url) = &config.intake.backfill else {
+            return;
+        };
+        let backfill = Backfill {
+            url: url.clone(),
+            collections: nsids(config),
+            every_s: (config.intake.backfill_h * 3600).cast_signed(),
+            store: Arc::clone(&self.store),
+            resolver,
+            clock: start.clock.clone(),
+            status: Arc::clone(&self.status),
+            broken,
+        };
+        // Said at once, so that nobody takes the time before the first look for the end.
+        self.status.listing.store(true, Ordering::Relaxed);
+        let task = backfill.run(self.stop_sources.subscribe());
+        self.sources.push(tokio::spawn(task));
     }
 
     /// Starts reading one source; with signatures checked on the way where that is asked.
