@@ -46,6 +46,10 @@ const READERS_MAX: usize = 16;
 /// How long to wait for another process that writes.
 const BUSY_MS_MAX: u64 = 10_000;
 
+/// How much of the file is read through the system's own cache, without copying:
+/// a page far from the last one read costs no more than a near one.
+const MMAP_BYTES_MAX: i64 = 16 << 30;
+
 /// A log in one SQLite file.
 #[derive(Debug)]
 pub struct SqliteLog {
@@ -197,6 +201,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "cache_size", -65_536)?;
     connection.pragma_update(None, "temp_store", "memory")?;
+    connection.pragma_update(None, "mmap_size", MMAP_BYTES_MAX)?;
     Ok(connection)
 }
 
