@@ -63,8 +63,8 @@ pub struct Settings {
 }
 
 /// What one record costs in the window: row, id, place in the window and in
-/// one outbox, share of its author's text and outbox. Measured by
-/// `examples/measure cold` with two records per author.
+/// one outbox, share of its author's text and outbox; resident
+/// memory, measured with two records per author.
 pub const RECORD_BYTES: usize = 160;
 
 impl Default for Settings {
