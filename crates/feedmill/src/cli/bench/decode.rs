@@ -20,7 +20,7 @@ use super::{Ending, Report};
 
 const DID: &str = "did:plc:ewvi7nxzyoun6zhxrhs64oiz";
 /// Records in a repository before frames are taken: enough for the depth of real ones.
-const HISTORY: usize = 20_000;
+const HISTORY: usize = 80_000;
 const FRAMES: usize = 800;
 const ROUNDS: usize = 5;
 const REPEATS: usize = 20;

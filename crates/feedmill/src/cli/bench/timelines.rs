@@ -257,11 +257,12 @@ pub(super) fn delete(scale: f64) -> Result<Report, Ending> {
         crowd.post(7);
     }
     crowd.settle();
-    let start = cpu_s();
+    // So few deletes are over before the kernel counts; wall time is an upper bound of theirs.
+    let start = std::time::Instant::now();
     for id in 1..=50 {
         black_box(crowd.engine.remove(RecordId(id)));
     }
-    let delete_us = (cpu_s() - start) * 1e6 / 50.0;
+    let delete_us = start.elapsed().as_secs_f64() * 1e6 / 50.0;
     let count = readers.min(20_000);
     let start = cpu_s();
     for reader in 0..count {
@@ -277,7 +278,11 @@ pub(super) fn delete(scale: f64) -> Result<Report, Ending> {
     };
     report.figure("delete_us", delete_us);
     report.figure("unfollow_us", unfollow_us);
-    report.at_most("CPU-microseconds of a delete", delete_us, 2.0);
+    report.at_most(
+        "microseconds of a delete, by the wall clock",
+        delete_us,
+        2.0,
+    );
     report.at_most("CPU-microseconds of an unfollow", unfollow_us, 2.0);
     Ok(report)
 }
