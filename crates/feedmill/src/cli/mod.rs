@@ -7,6 +7,7 @@ mod demo;
 mod run;
 mod simulate;
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -97,7 +98,8 @@ pub(crate) fn log(default: &str) {
     let plain = std::env::var("FEEDMILL_LOG_JSON").is_err();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
     // A second call, as in tests, keeps the first.
     drop(if plain {
         builder.try_init()
