@@ -7,6 +7,8 @@
 
 // Messages of Jetstream.
 pub mod jetstream;
+// Blocks of a peer's log.
+pub mod log;
 // Signatures, and whether a commit follows from the one before.
 mod proof;
 
@@ -40,6 +42,7 @@ pub struct Decoder {
 pub enum Opener {
     Firehose(Decoder),
     Jetstream(jetstream::JetstreamDecoder),
+    Log(log::LogDecoder),
 }
 
 impl Opener {
@@ -48,6 +51,7 @@ impl Opener {
         match self {
             Self::Firehose(decoder) => decoder.open(message),
             Self::Jetstream(decoder) => decoder.open(message),
+            Self::Log(decoder) => decoder.open(message),
         }
     }
 }

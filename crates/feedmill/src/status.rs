@@ -43,6 +43,7 @@ pub struct Status {
 pub enum StreamKind {
     Firehose,
     Jetstream,
+    Log,
 }
 
 impl StreamKind {
@@ -51,6 +52,7 @@ impl StreamKind {
         match self {
             Self::Firehose => "firehose",
             Self::Jetstream => "jetstream",
+            Self::Log => "log",
         }
     }
 
@@ -59,6 +61,7 @@ impl StreamKind {
         match self {
             Self::Firehose => "detected: every commit names the one before",
             Self::Jetstream => "undetectable: a Jetstream does not say what came before",
+            Self::Log => "detected: positions and hashes tell what came before",
         }
     }
 }

@@ -199,7 +199,7 @@ fn answer(message: &Value, space: &str, limits: &Limits) -> Result<Answer, Fault
     if let Some(list) = object.get("blocks").and_then(Value::as_array) {
         let blocks = list
             .iter()
-            .map(|block| form::from_json(block, space, limits));
+            .map(|block| form::parse_block(block, space, limits));
         let next_cursor = field::text(object, "nextCursor")?;
         return Ok(Answer::Blocks(Blocks {
             blocks: blocks.collect::<Result<_, _>>()?,

@@ -362,7 +362,7 @@ fn append(object: &Object, space: &str, limits: &Limits) -> Result<AppendRequest
     let mut sealed = Vec::with_capacity(blocks.len());
     let mut bytes = 0;
     for block in blocks {
-        let held = form::from_json(block, space, limits)?;
+        let held = form::parse_block(block, space, limits)?;
         bytes += held.block.payload.size();
         sealed.push(Sealed {
             block: held.block,

@@ -278,7 +278,7 @@ fn moment(own: Option<&str>, stream_us: Option<i64>, seq: i64) -> i64 {
         .unwrap_or(seq)
 }
 
-fn letter(message: &[u8], stage: &str, cause: &str) -> DeadLetter {
+pub(super) fn letter(message: &[u8], stage: &str, cause: &str) -> DeadLetter {
     let kept = message.get(..RAW_BYTES_MAX).unwrap_or(message);
     DeadLetter {
         stage: stage.into(),

@@ -7,6 +7,9 @@
 // `[log]` in the configuration file.
 pub mod settings;
 
+// What a published block tells.
+pub mod event;
+
 // The log in SQLite.
 pub mod sqlite;
 

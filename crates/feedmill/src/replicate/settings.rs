@@ -60,6 +60,8 @@ impl KeepSetting {
 pub struct LogSettings {
     /// The file that holds the log; without it there is none.
     pub file: Option<std::path::PathBuf>,
+    /// The space in which the changes of every collection are published; without it none are.
+    pub publish: Option<String>,
     /// Whether a space that is not known is made by its first append or
     /// subscription.
     pub make_spaces: bool,
@@ -101,6 +103,7 @@ impl Default for LogSettings {
         let limits = Limits::default();
         Self {
             file: None,
+            publish: None,
             make_spaces: true,
             writers: WritersSetting::default(),
             keep: KeepSetting::default(),

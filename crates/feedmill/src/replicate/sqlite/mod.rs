@@ -12,6 +12,7 @@ mod append;
 mod keep;
 mod learn;
 mod page;
+pub mod published;
 mod row;
 mod schema;
 mod space;

@@ -185,7 +185,7 @@ impl Apply<'_> {
         // First sight survives edits, not recreation.
         let seen = match &stored {
             Some(old) if old.state == LIVE => old.seen,
-            _ => self.now_us,
+            _ => put.seen_us.unwrap_or(self.now_us).min(self.now_us),
         };
         let time = match put.time_us {
             Some(time) if time <= seen => time,

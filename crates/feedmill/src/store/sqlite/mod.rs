@@ -18,6 +18,7 @@ mod read;
 mod rebuild;
 mod reference;
 mod schema;
+mod version;
 mod writer;
 
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ use super::batch::{Batch, DeadLetter};
 use super::change::{Drawn, Follows, Loaded};
 use super::page::{Children, FeedQuery, ListQuery, Page, Position, Row};
 use super::plan::{LaneId, Plan, SourceId};
+use super::version::{Standing, Version};
 use super::{
     Committed, Counts, LetterQuery, Reference, Referrer, ReferrerQuery, Store, StoreError, Waiting,
 };
@@ -204,6 +206,22 @@ impl Store for SqliteStore {
                 hidden: load::keys(connection, &self.ids, hides, reader)?,
             })
         })
+    }
+
+    fn versions(&self, uris: &[&str]) -> Result<Vec<Option<Version>>, StoreError> {
+        self.read(|connection| version::versions(connection, uris))
+    }
+
+    fn walk(&self, after: i64, limit: usize) -> Result<Vec<(i64, Version)>, StoreError> {
+        self.read(|connection| version::walk(connection, after, limit))
+    }
+
+    fn standing(&self, did: &str) -> Result<Option<Standing>, StoreError> {
+        self.read(|connection| version::standing(connection, did))
+    }
+
+    fn standings(&self, after: i64, limit: usize) -> Result<Vec<Standing>, StoreError> {
+        self.read(|connection| version::standings(connection, after, limit))
     }
 
     fn head(&self) -> Result<i64, StoreError> {
