@@ -62,6 +62,12 @@ pub mod resync;
 // Accounts that a stream will never mention.
 pub mod backfill;
 
+// What is drawn from the outbox behind a cursor of its own.
+pub mod branch;
+
+// The outbox as a space of the log.
+pub mod publish;
+
 // Timelines in memory, drawn from the outbox.
 pub mod fanout;
 

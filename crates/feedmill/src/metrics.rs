@@ -60,6 +60,12 @@ pub const LOG_SUBSCRIPTIONS: &str = "feedmill_log_subscriptions";
 pub const LOG_POSITION: &str = "feedmill_log_position";
 /// Positions that a replica has still to pull, by space.
 pub const LOG_BEHIND: &str = "feedmill_log_behind_positions";
+/// Changes a branch has still to draw, by branch.
+pub const BRANCH_BEHIND: &str = "feedmill_branch_behind_changes";
+/// Times a branch could not go on, by branch.
+pub const BRANCH_FAILURES: &str = "feedmill_branch_failures_total";
+/// Times a branch started anew from the records, by branch.
+pub const BRANCH_REBUILDS: &str = "feedmill_branch_rebuilds_total";
 
 /// Name and meaning of each, for the documentation test.
 pub const ALL: &[(&str, &str)] = &[
@@ -108,6 +114,15 @@ pub const ALL: &[(&str, &str)] = &[
     (
         LOG_BEHIND,
         "positions that a replica has still to pull, by space",
+    ),
+    (
+        BRANCH_BEHIND,
+        "changes a branch has still to draw, by branch",
+    ),
+    (BRANCH_FAILURES, "times a branch could not go on, by branch"),
+    (
+        BRANCH_REBUILDS,
+        "times a branch started anew from the records, by branch",
     ),
 ];
 

@@ -22,15 +22,18 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use crate::backfill::Backfill;
+use crate::branch::{self, Branch};
 use crate::check::{CheckError, Checker};
 use crate::clock::Clock;
 use crate::config::{Config, Source};
 use crate::decode::jetstream::JetstreamDecoder;
+use crate::decode::log::LogDecoder;
 use crate::decode::{Decoder, Opener};
 use crate::fanout::Fanout;
 use crate::identity::{IdentityError, Resolver};
 use crate::intake::{self, Gathering, Intake};
 use crate::notary::Notary;
+use crate::publish::Publisher;
 use crate::replicate;
 use crate::replicate::log::Log;
 use crate::replicate::sqlite::SqliteLog;
@@ -41,6 +44,7 @@ use crate::serve::direct::{Direct, DirectError};
 use crate::serve::generator::Generator;
 use crate::serve::{self, Server};
 use crate::source::jetstream::Jetstream;
+use crate::source::log::LogStream;
 use crate::source::stream::{Dialect, Stream};
 use crate::source::{Arrival, Rewind};
 use crate::status::{Status, StreamKind};
@@ -108,10 +112,17 @@ fn nsids(config: &Config) -> Vec<String> {
 }
 
 fn opener(source: &Source, decoder: &Decoder) -> Opener {
-    match source.jetstream {
-        Some(_) => Opener::Jetstream(JetstreamDecoder::new(decoder.clone())),
-        None => Opener::Firehose(decoder.clone()),
+    let events = || JetstreamDecoder::new(decoder.clone());
+    match (&source.jetstream, source.log_space()) {
+        (Some(_), _) => Opener::Jetstream(events()),
+        (None, Some((_, space))) => Opener::Log(LogDecoder::new(events(), &space)),
+        (None, None) => Opener::Firehose(decoder.clone()),
     }
+}
+
+/// The branches that a configuration asks for; one line each.
+fn branches(_config: &Config) -> Result<Vec<Box<dyn Branch>>, StartError> {
+    Ok(Vec::new())
 }
 
 /// A running river.
@@ -129,7 +140,7 @@ pub struct River {
     intakes: Vec<ThreadHandle<()>>,
     server: Option<JoinHandle<std::io::Result<()>>>,
     stop_drawing: Arc<AtomicBool>,
-    drawer: Option<ThreadHandle<()>>,
+    drawers: Vec<ThreadHandle<()>>,
 }
 
 impl River {
@@ -154,12 +165,15 @@ impl River {
             intakes: Vec::new(),
             server: None,
             stop_drawing: Arc::new(AtomicBool::new(false)),
-            drawer: None,
+            drawers: Vec::new(),
         };
         if start.role != Role::Serve {
             river.ingest(config, &start)?;
         }
         if start.role != Role::Ingest {
+            for branch in branches(config)? {
+                river.branch(branch)?;
+            }
             let fanout = river.fan_out(config, &start, &embedded)?;
             river.serve(config, &start, fanout).await?;
         }
@@ -255,6 +269,26 @@ impl River {
         let pending_max = config.intake.pending_max;
         let (sender, mut frames) = mpsc::channel(pending_max);
         let rewind = Arc::new(Rewind::default());
+        if let Some((url, space)) = source.log_space() {
+            let name = source.name();
+            self.status
+                .streams
+                .lock()
+                .push((name.clone(), StreamKind::Log));
+            let stream = LogStream {
+                name,
+                url,
+                space,
+                store: Arc::clone(&self.store),
+                intake: config.intake.clone(),
+                status: Arc::clone(&self.status),
+                frames: sender,
+                rewind: Arc::clone(&rewind),
+            };
+            let task = stream.run(self.stop_sources.subscribe());
+            self.sources.push(tokio::spawn(task));
+            return Frames { frames, rewind };
+        }
         let (dialect, kind) = match source.jetstream {
             Some(_) => {
                 let jetstream = Jetstream {
@@ -288,6 +322,17 @@ impl River {
         Frames { frames, rewind }
     }
 
+    /// Starts the thread of a branch; it stops when the server has.
+    fn branch(&mut self, branch: Box<dyn Branch>) -> Result<(), StartError> {
+        let (store, stop) = (Arc::clone(&self.store), Arc::clone(&self.stop_drawing));
+        let thread = std::thread::Builder::new()
+            .name(branch.name().into())
+            .spawn(move || branch::run(branch, &store, &stop))
+            .map_err(StartError::Thread)?;
+        self.drawers.push(thread);
+        Ok(())
+    }
+
     /// Loads timelines and starts the thread that draws them.
     fn fan_out(
         &mut self,
@@ -303,7 +348,7 @@ impl River {
             .name("fanout".into())
             .spawn(move || drawer.run(&clock, &stop))
             .map_err(StartError::Thread)?;
-        self.drawer = Some(thread);
+        self.drawers.push(thread);
         Ok(Some(fanout))
     }
 
@@ -364,6 +409,10 @@ impl River {
     ) -> Result<axum::Router, StartError> {
         let store = Arc::new(SqliteLog::open(file).map_err(StartError::Log)?);
         let log = Log::new(store, config.log.clone(), start.clock.clone());
+        if let Some(space) = &config.log.publish {
+            let publisher = Publisher::new(log.clone(), space, start.clock.clone());
+            self.branch(Box::new(publisher.map_err(StartError::Log)?))?;
+        }
         let (keeper, mut stop) = (log.clone(), self.stop_sources.subscribe());
         self.sources.push(tokio::spawn(async move {
             while !*stop.borrow() {
@@ -402,7 +451,7 @@ impl River {
             drop(tokio::time::timeout(Duration::from_secs(30), server).await);
         }
         self.stop_drawing.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.drawer.take() {
+        for thread in self.drawers.drain(..) {
             drop(tokio::task::spawn_blocking(move || thread.join()).await);
         }
     }

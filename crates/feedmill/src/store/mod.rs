@@ -91,6 +91,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// The live, visible record at `uri`; `None` if never seen, deleted or hidden.
     fn record(&self, uri: &str) -> Result<Option<Row>, StoreError>;
 
+    /// Live records by number, whether their authors are visible or not; for branches.
+    fn kept(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError>;
+
+    /// Live records with numbers above `after`, by number, visible or not; for branches that start anew.
+    fn kept_after(&self, after: i64, limit: usize) -> Result<Vec<Row>, StoreError>;
+
     /// Live, visible records by the ids that pages carry, in the order asked; gone ones are absent.
     fn rows(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError>;
 

@@ -152,6 +152,14 @@ impl Store for SqliteStore {
         self.read(|connection| read::record(connection, uri))
     }
 
+    fn kept(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError> {
+        self.read(|connection| read::kept(connection, ids))
+    }
+
+    fn kept_after(&self, after: i64, limit: usize) -> Result<Vec<Row>, StoreError> {
+        self.read(|connection| read::kept_after(connection, after, limit))
+    }
+
     fn rows(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError> {
         self.read(|connection| read::rows(connection, ids))
     }
