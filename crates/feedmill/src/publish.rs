@@ -45,11 +45,7 @@ impl Publisher {
     ///
     /// # Errors
     /// If the space is a replica of another log's, or the log fails.
-    pub fn new(
-        log: Log,
-        space: &str,
-        clock: Clock,
-    ) -> Result<Self, blocklog::store::StoreError> {
+    pub fn new(log: Log, space: &str, clock: Clock) -> Result<Self, blocklog::store::StoreError> {
         log.open_space(space, Role::Authority)?;
         let state = log.store().space(space)?;
         if state.is_none_or(|state| state.role != Role::Authority) {
@@ -149,12 +145,22 @@ impl Publisher {
                 });
             }
         }
+        // Who is hidden is told first: what came after a deletion must not be forgotten with it.
+        let mut ordered = Vec::with_capacity(notices.len() + dids.len());
+        let mut visible = Vec::new();
         for did in dids {
-            if let Some(standing) = store.standing(did)? {
-                notices.push(self.tell_account(store, from, &standing)?);
-            }
+            let Some(standing) = store.standing(did)? else {
+                continue;
+            };
+            let list = match standing.status.visible() {
+                true => &mut visible,
+                false => &mut ordered,
+            };
+            list.push(self.tell_account(store, from, &standing)?);
         }
-        Ok(self.publish(from, Some(position), &notices)?)
+        ordered.append(&mut notices);
+        ordered.append(&mut visible);
+        Ok(self.publish(from, Some(position), &ordered)?)
     }
 
     fn start_anew(&self, store: &dyn Store, from: Option<i64>) -> Result<i64, Halt> {
@@ -308,9 +314,7 @@ fn notice(version: Version, live: bool) -> Notice {
             rev: Tid::from_bits(version.rev).to_string(),
             seen_us: version.seen_us,
             live,
-            content: version
-                .content
-                .map(|content| (content.cid, content.body)),
+            content: version.content.map(|content| (content.cid, content.body)),
         },
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::backfill::Backfill;
 use crate::branch::{self, Branch};
@@ -35,6 +35,7 @@ use crate::intake::{self, Gathering, Intake};
 use crate::notary::Notary;
 use crate::publish::Publisher;
 use crate::replicate;
+use crate::replicate::keeper;
 use crate::replicate::log::Log;
 use crate::replicate::sqlite::SqliteLog;
 use crate::resync::Resync;
@@ -51,9 +52,6 @@ use crate::status::{Status, StreamKind};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Plan, SharedStore, StoreError};
 use crate::tend::{self, Tend};
-
-/// How often old blocks of the log are looked for.
-const RETAIN_EVERY: Duration = Duration::from_secs(60);
 
 /// Which parts of the river run in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -400,7 +398,7 @@ impl River {
         Ok(())
     }
 
-    /// Opens the log and keeps its retention; its paths join the server's.
+    /// Opens the log, publishes in it, and looks after it; its paths join the server's.
     fn log(
         &mut self,
         file: &Path,
@@ -413,26 +411,8 @@ impl River {
             let publisher = Publisher::new(log.clone(), space, start.clock.clone());
             self.branch(Box::new(publisher.map_err(StartError::Log)?))?;
         }
-        let (keeper, mut stop) = (log.clone(), self.stop_sources.subscribe());
-        self.sources.push(tokio::spawn(async move {
-            while !*stop.borrow() {
-                tokio::select! {
-                    () = tokio::time::sleep(RETAIN_EVERY) => {}
-                    _ = stop.changed() => break,
-                }
-                let log = keeper.clone();
-                match tokio::task::spawn_blocking(move || log.retain()).await {
-                    Ok(Ok(0)) => {}
-                    Ok(Ok(blocks)) => {
-                        info!(blocks, "the log let go of blocks past their retention")
-                    }
-                    Ok(Err(error)) => {
-                        warn!(%error, "the log could not let go of old blocks; it will try again")
-                    }
-                    Err(_) => return,
-                }
-            }
-        }));
+        let keeper = keeper::run(log.clone(), self.stop_sources.subscribe());
+        self.sources.push(tokio::spawn(keeper));
         Ok(replicate::router(log))
     }
 

@@ -224,7 +224,7 @@ impl Log {
     ) {
         let news = News {
             position_max,
-            feeds: Arc::new(feeds),
+            feeds: Some(Arc::new(feeds)),
             namespace: namespace.map(Arc::from),
         };
         self.inner.hub.tell(space, news);

@@ -28,6 +28,9 @@ pub mod cbor;
 // The log of this process.
 pub mod log;
 
+// What is looked after while nobody asks.
+pub mod keeper;
+
 // The log over HTTP.
 pub mod service;
 

@@ -183,14 +183,18 @@ impl Reader<'_> {
             return self.start_over().await;
         }
         self.cursor = json!(read);
-        info!(source = self.stream.name, url = self.stream.url, position = read, "reading");
+        info!(
+            source = self.stream.name,
+            url = self.stream.url,
+            position = read,
+            "reading"
+        );
         Ok(())
     }
 
     /// Whether the block at our place is the one that was read. One that is no longer kept is believed.
     async fn still(&mut self, read: u64, expected: u16) -> Result<bool, Ended> {
-        let question =
-            json!({"type": "query", "cursor": read - 1, "limit": 1, "skipGone": true});
+        let question = json!({"type": "query", "cursor": read - 1, "limit": 1, "skipGone": true});
         let page = self.ask(question).await?;
         let Some(block) = blocks(&page)?.first() else {
             return Ok(true);

@@ -18,12 +18,12 @@ use sim::rng::Rng;
 use sim::world::{World, WorldOptions};
 
 /// One life of the process.
-struct Life {
+pub(crate) struct Life {
     child: Child,
 }
 
 impl Life {
-    fn begin(config: &Path, crash: Option<&str>) -> Self {
+    pub(crate) fn begin(config: &Path, crash: Option<&str>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_feedmill"));
         command
             .arg("run")
@@ -38,7 +38,7 @@ impl Life {
         }
     }
 
-    fn is_over(&mut self) -> bool {
+    pub(crate) fn is_over(&mut self) -> bool {
         self.child
             .try_wait()
             .expect("a child can be asked")
@@ -46,19 +46,19 @@ impl Life {
     }
 
     /// Asks it to stop, and waits until it has.
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         let pid = self.child.id().to_string();
         Command::new("kill").arg(&pid).status().expect("kill runs");
         self.child.wait().expect("it ends");
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().ok();
         self.child.wait().expect("it is gone");
     }
 }
 
-async fn status(address: &str) -> Option<Value> {
+pub(crate) async fn status(address: &str) -> Option<Value> {
     let text = reqwest::get(format!("http://{address}/status"))
         .await
         .ok()?;
@@ -66,7 +66,7 @@ async fn status(address: &str) -> Option<Value> {
 }
 
 /// Waits until everything up to `seq` is durable and nobody waits for repair.
-async fn settled(address: &str, seq: u64, life: &mut Life) -> Option<Value> {
+pub(crate) async fn settled(address: &str, seq: u64, life: &mut Life) -> Option<Value> {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(240) {
         if life.is_over() {
@@ -86,12 +86,12 @@ async fn settled(address: &str, seq: u64, life: &mut Life) -> Option<Value> {
     panic!("not settled in time: {:?}", status(address).await);
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
     listener.local_addr().expect("an address").port()
 }
 
-fn faults(seed: u64, rng: &mut Rng) -> Faults {
+pub(crate) fn faults(seed: u64, rng: &mut Rng) -> Faults {
     let mut faults = Faults {
         seed,
         ..Faults::none()
@@ -179,7 +179,7 @@ async fn one_run(seed: u64) {
     assert_eq!(outcome.first, None, "FEEDMILL_SEED={seed} replays it");
 }
 
-fn check_accounting(seed: u64, accounting: &Value) {
+pub(crate) fn check_accounting(seed: u64, accounting: &Value) {
     let count = |name: &str| accounting[name].as_i64().expect("a number");
     let sum: i64 = [
         "applied",

@@ -212,9 +212,8 @@ impl Teller<'_> {
         let live = event.content.is_some();
         let latest = self.ledger.latest(&uri).map_err(passing)?;
         // Deletes win ties, as they do in the store.
-        let told = |latest: &Latest| {
-            latest.position > 0 && (latest.rev, !latest.live) >= (rev, !live)
-        };
+        let told =
+            |latest: &Latest| latest.position > 0 && (latest.rev, !latest.live) >= (rev, !live);
         if latest.as_ref().is_some_and(told) || (latest.is_none() && !live) {
             return Ok(());
         }
@@ -225,7 +224,9 @@ impl Teller<'_> {
         let payload = event.payload(known, self.desk.now_us);
         let position = self.write(&event.collection, payload)?;
         self.ledger.forget(&uri, 0).map_err(passing)?;
-        self.ledger.note(&uri, position, rev, live).map_err(passing)?;
+        self.ledger
+            .note(&uri, position, rev, live)
+            .map_err(passing)?;
         Ok(())
     }
 
@@ -241,7 +242,9 @@ impl Teller<'_> {
             return Ok(());
         }
         let position = self.write(ACCOUNTS, event.payload())?;
-        self.ledger.note(&uri, position, since, true).map_err(passing)?;
+        self.ledger
+            .note(&uri, position, since, true)
+            .map_err(passing)?;
         if event.active {
             return Ok(());
         }

@@ -1,0 +1,220 @@
+//! A Feedmill as the live replica of another: the second reads the log of the
+//! first, which reads a simulated network; either is killed and comes back.
+//! Then every reader's whole feed on the second equals the naive model, and
+//! equals the first's, times included.
+//!
+//! It runs the real binary. `FEEDMILL_SEED=n` replays one run.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use feedmill::crash::POINTS;
+use feedmill::oracle::{self, Oracle};
+use serde_json::Value;
+use sim::faults::Faults;
+use sim::network::{Network, NetworkOptions};
+use sim::rng::Rng;
+use sim::world::{World, WorldOptions};
+
+use super::oracle::{Life, check_accounting, faults, free_port, settled, status};
+
+/// One Feedmill: its file and where it serves.
+struct Mill {
+    file: std::path::PathBuf,
+    address: String,
+    life: Option<Life>,
+}
+
+impl Mill {
+    fn new(folder: &Path, name: &str, text: &str, address: &str) -> Self {
+        let file = folder.join(format!("{name}.toml"));
+        std::fs::write(&file, text).unwrap();
+        Self {
+            file,
+            address: address.to_owned(),
+            life: None,
+        }
+    }
+
+    fn begin(&mut self, crash: Option<&str>) {
+        self.end(true);
+        self.life = Some(Life::begin(&self.file, crash));
+    }
+
+    fn end(&mut self, kill: bool) {
+        match self.life.take() {
+            Some(life) if kill => life.kill(),
+            Some(life) => life.end(),
+            None => {}
+        }
+    }
+}
+
+/// The first reads the network and publishes; the second reads the first.
+fn mills(folder: &Path, network: &Network) -> (Mill, Mill) {
+    let lexicons = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/lexicons");
+    let addresses = [(); 2].map(|()| format!("127.0.0.1:{}", free_port()));
+    let [first, second] = &addresses;
+    let config = |name: &str, address: &str| {
+        let store = format!("sqlite://{}", folder.join(format!("{name}.db")).display());
+        let text = oracle::config(network, address, &store);
+        format!("lexicons = [{lexicons:?}]\n{text}")
+    };
+    let backfill = format!(
+        "[intake]\nbackfill = \"{}\"\nbackfill_h = 0\n",
+        network.relay_url
+    );
+    let origin = config("first", first).replacen("[intake]\n", &backfill, 1)
+        + "[log]\nfile = \"log.db\"\npublish = \"river\"\n";
+    let relay = format!("firehose = \"{}\"", network.relay_ws_url());
+    let text = config("second", second);
+    assert!(text.contains(&relay));
+    let replica = text.replacen(&relay, &format!("log = \"http://{first}/log/river\""), 1);
+    (
+        Mill::new(folder, "first", &origin, first),
+        Mill::new(folder, "second", &replica, second),
+    )
+}
+
+/// The first's highest position, once it has published everything.
+async fn published(first: &str) -> u64 {
+    let begun = Instant::now();
+    loop {
+        let metrics = reqwest::get(format!("http://{first}/metrics"))
+            .await
+            .unwrap();
+        let text = metrics.text().await.unwrap();
+        if text.contains("feedmill_branch_behind_changes{branch=\"log\"} 0\n") {
+            break;
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(120),
+            "not published in time"
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let question = serde_json::json!({"requestId": 1, "tail": true});
+    let answer = reqwest::Client::new()
+        .post(format!("http://{first}/log/river/query"))
+        .json(&question)
+        .send()
+        .await
+        .unwrap();
+    let answer: Value = answer.json().await.unwrap();
+    answer["maxPosition"].as_u64().unwrap()
+}
+
+/// Waits until the second has made everything up to `position` durable.
+async fn caught_up(second: &str, position: u64) -> Value {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = status(second).await {
+            let cursors = status["ingestion"]["cursors"].as_object().unwrap();
+            let read = cursors
+                .values()
+                .filter_map(Value::as_u64)
+                .max()
+                .unwrap_or(0)
+                >> 16;
+            if read >= position && status["ingestion"]["pending"] == 0 {
+                return status;
+            }
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(120),
+            "not caught up in time"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Emits, kills, restarts.
+async fn trouble(seed: u64, rng: &mut Rng, network: &Network, mills: &mut [Mill; 2]) {
+    for _ in 0..3 + rng.below(3) {
+        network.set_faults(faults(seed, rng));
+        for mill in mills.iter_mut() {
+            let point = rng.pick(POINTS).copied().unwrap_or("commit.before");
+            let crash = format!("{point}:{}", 1 + rng.below(8));
+            if mill.life.is_none() || rng.chance(0.6) {
+                mill.begin(rng.chance(0.5).then_some(crash.as_str()));
+            }
+        }
+        network.emit(50 + rng.below(200) as usize);
+        tokio::time::sleep(Duration::from_millis(300 + rng.below(1500))).await;
+        let kill = rng.chance(0.6);
+        if let Some(mill) = mills.get_mut(rng.below(2) as usize) {
+            mill.end(kill);
+        }
+    }
+}
+
+async fn one_run(seed: u64) {
+    println!("replica: FEEDMILL_SEED={seed}");
+    feedmill::identity::provide_tls();
+    let since_us = feedmill::clock::Clock::Wall.now_us();
+    let mut rng = Rng::new(seed);
+    let world = World::new(WorldOptions {
+        seed,
+        accounts: 15 + rng.below(25) as usize,
+        ..WorldOptions::default()
+    });
+    let network = Network::start(world, NetworkOptions::default())
+        .await
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = mills(folder.path(), &network);
+    let mut both = [first, second];
+    trouble(seed, &mut rng, &network, &mut both).await;
+    network.set_faults(Faults::none());
+    network.settle();
+    let [mut first, mut second] = both;
+    first.begin(None);
+    second.begin(None);
+    let life = first.life.as_mut().unwrap();
+    let done = settled(&first.address, network.last_seq(), life).await;
+    done.expect("the first lives");
+    let position = published(&first.address).await;
+    let status = caught_up(&second.address, position).await;
+    check_accounting(seed, &status["accounting"]);
+    assert_eq!(
+        status["accounting"]["dead"], 0,
+        "what the first believed, the second does"
+    );
+    let oracle = |address: &str| Oracle::new(&network, address.to_owned(), since_us);
+    let outcome = oracle(&second.address)
+        .every_feed(&|_, _| {})
+        .await
+        .unwrap();
+    println!("replica: {outcome:?} {}", status["accounting"]);
+    assert_eq!(outcome.first, None, "FEEDMILL_SEED={seed} replays it");
+    let readers: Vec<String> = network.world(|world| {
+        let accounts = world.accounts().iter();
+        accounts.map(|account| account.did.to_string()).collect()
+    });
+    for reader in readers {
+        let ours = oracle(&second.address)
+            .whole("garden", &reader, 200)
+            .await
+            .unwrap();
+        let theirs = oracle(&first.address)
+            .whole("garden", &reader, 200)
+            .await
+            .unwrap();
+        assert_eq!(ours, theirs, "{reader}");
+    }
+    first.end(false);
+    second.end(false);
+    network.stop().await;
+}
+
+#[test]
+fn feeds_of_a_replica_equal_the_model_through_kills_of_either() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    if let Ok(seed) = std::env::var("FEEDMILL_SEED") {
+        return runtime.block_on(one_run(seed.parse().expect("FEEDMILL_SEED is a number")));
+    }
+    let fresh = feedmill::clock::Clock::Wall.now_us().cast_unsigned() % 1_000_000;
+    for run in 0..2 {
+        runtime.block_on(one_run(fresh + run));
+    }
+}
