@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use blocklog::chain::{Draft, Sealed, Tip, next};
 use blocklog::limits::Limits;
-use blocklog::message::{AppendRequest, Fault, Request, RequestId, parse_block};
+use blocklog::message::{Answer, AppendRequest, Fault, Reply, Request, RequestId, parse_block};
 use blocklog::replica::{Mode, Target};
 use blocklog::signature::Author;
 use blocklog::store::{LogStore as _, ReplicaStore as _};
@@ -147,7 +147,7 @@ pub(super) struct Which {
 enum Trouble {
     #[error("the server cannot be asked")]
     Server(#[from] reqwest::Error),
-    #[error("{}: {0}", .0.code())]
+    #[error("{code}: {0}", code = .0.code())]
     Fault(Fault),
     #[error("the server's answer is none: {0}")]
     Nonsense(&'static str),
@@ -270,46 +270,20 @@ fn contents(data: Option<String>, lines: bool) -> std::io::Result<Vec<Vec<u8>>> 
     }
 }
 
-/// The newest block of a feed, by position.
+/// The block that the next one of a feed stands on.
 async fn tip(place: &Place, feed: &str) -> Result<Option<Tip>, Trouble> {
-    let question = json!({"requestId": "tip", "feedIds": [feed], "tail": true});
-    let covered = match place.ask("query", &question).await {
+    let question = json!({"requestId": "tip", "feedId": feed});
+    let answer = match place.ask("list", &question).await {
         Err(Trouble::Fault(Fault::UnknownSpace)) => return Ok(None),
-        other => other?.get("covered").and_then(Value::as_u64).unwrap_or(0),
+        other => other?,
     };
-    // The feed's last block may lie before blocks of other feeds: a list knows where.
-    let mut after = feed.to_owned();
-    after.pop();
-    let question = json!({"requestId": "list", "after": after, "limit": 1000});
-    let feeds = place.ask("list", &question).await?;
-    let mut rows = feeds
-        .get("feeds")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
-    let last = rows
-        .find(|row| row.get("feedId").and_then(Value::as_str) == Some(feed))
-        .and_then(|row| row.get("maxPosition").and_then(Value::as_u64));
-    let Some(last) = last.filter(|last| *last > 0) else {
-        return Ok(None);
-    };
-    let cursor = last.min(covered).saturating_sub(1);
-    let question =
-        json!({"requestId": "last", "feedIds": [feed], "cursor": cursor, "skipGone": true});
-    let page = place.ask("query", &question).await?;
-    let newest = page
-        .get("blocks")
-        .and_then(Value::as_array)
-        .and_then(|blocks| blocks.last());
-    let Some(newest) = newest else {
-        return Ok(None);
-    };
-    let held = parse_block(newest, &place.space, &Limits::default()).map_err(Trouble::Fault)?;
-    Ok(Some(Tip {
-        sequence: held.block.sequence,
-        actor: held.block.actor,
-        hash: held.hash,
-    }))
+    match Reply::parse(&answer, &place.space, &Limits::default()) {
+        Ok(Reply {
+            outcome: Ok(Answer::Feeds(mut feeds)),
+            ..
+        }) => Ok(feeds.feeds.pop().and_then(|feed| feed.tip)),
+        _ => Err(Trouble::Nonsense("no feeds")),
+    }
 }
 
 /// The next blocks of a feed, one behind the other.

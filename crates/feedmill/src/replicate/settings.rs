@@ -125,6 +125,20 @@ impl Default for LogSettings {
 }
 
 impl LogSettings {
+    /// The first thing that makes no sense: its key and why.
+    #[must_use]
+    pub fn fault(&self) -> Option<(String, String)> {
+        let space = self.publish.as_deref()?;
+        let problem = match self.file {
+            None => "needs log.file too",
+            Some(_) if self.limits().allows_id(space) && !space.contains(['/', '?', '#', '%']) => {
+                return None;
+            }
+            Some(_) => "is not the name of a space: one to 512 bytes without / ? # %",
+        };
+        Some(("log.publish".into(), problem.into()))
+    }
+
     /// The limits of the log.
     #[must_use]
     pub fn limits(&self) -> Limits {

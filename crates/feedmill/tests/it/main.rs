@@ -13,6 +13,7 @@ mod direct;
 mod examples;
 mod filters;
 mod jetstream;
+mod log_cli;
 mod oracle;
 mod page;
 mod peers;

@@ -218,3 +218,82 @@ fn feeds_of_a_replica_equal_the_model_through_kills_of_either() {
         runtime.block_on(one_run(fresh + run));
     }
 }
+
+/// A page of all posts, as a reader sees it.
+async fn posts(address: &str) -> Option<Vec<(String, i64)>> {
+    let url = format!("http://{address}/xrpc/com.example.post.listRecords?limit=200");
+    let page: Value = reqwest::get(url).await.ok()?.json().await.ok()?;
+    let records = page["records"].as_array()?;
+    let entry = |record: &Value| {
+        let uri = record["uri"].as_str()?.to_owned();
+        Some((uri, record["time_us"].as_i64()?))
+    };
+    records.iter().map(entry).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_two_examples_are_origin_and_replica() {
+    feedmill::identity::provide_tls();
+    let world = World::new(WorldOptions {
+        seed: 11,
+        accounts: 10,
+        ..WorldOptions::default()
+    });
+    let network = Network::start(world, NetworkOptions::default())
+        .await
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let ports = [free_port(), free_port()];
+    let example = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../examples")
+            .join(name);
+        let text = std::fs::read_to_string(path).unwrap();
+        let place = format!("sqlite://{}/", folder.path().display());
+        text.replace("wss://bsky.network", &network.relay_ws_url())
+            .replace("sqlite://", &place)
+            .replace("8080", &ports[0].to_string())
+            .replace("8081", &ports[1].to_string())
+            + &format!("[intake]\nplc_url = \"{}\"\n", network.plc_url)
+    };
+    let addresses = ports.map(|port| format!("127.0.0.1:{port}"));
+    let mut first = Mill::new(folder.path(), "first", &example("log.toml"), &addresses[0]);
+    let mut second = Mill::new(
+        folder.path(),
+        "second",
+        &example("log-replica.toml"),
+        &addresses[1],
+    );
+    first.begin(None);
+    second.begin(None);
+    network.emit(300);
+    network.settle();
+    let done = settled_named("network", &first.address, network.last_seq()).await;
+    assert!(done, "the origin reads the network");
+    let position = published(&first.address).await;
+    caught_up(&second.address, position).await;
+    let (theirs, ours) = (posts(&first.address).await, posts(&second.address).await);
+    assert!(
+        theirs.as_ref().is_some_and(|posts| posts.len() > 10),
+        "{theirs:?}"
+    );
+    assert_eq!(ours, theirs);
+    first.end(false);
+    second.end(false);
+    network.stop().await;
+}
+
+async fn settled_named(source: &str, address: &str, seq: u64) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(120) {
+        if let Some(status) = status(address).await {
+            let cursor = status["ingestion"]["cursors"][source].as_u64().unwrap_or(0);
+            if cursor >= seq && status["resync"]["due"] == 0 && status["ingestion"]["pending"] == 0
+            {
+                return true;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    false
+}

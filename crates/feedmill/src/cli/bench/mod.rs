@@ -8,6 +8,7 @@
 
 mod crowd;
 mod decode;
+mod log;
 mod meter;
 mod redis;
 mod timelines;
@@ -43,6 +44,8 @@ enum Name {
     Coldstart,
     /// Delete and unfollow
     Delete,
+    /// Appends and pages of the log, up to ten million blocks
+    Log,
     /// Fan-out and read at one and at ten million records
     Growth,
 }
@@ -94,6 +97,7 @@ impl Bench {
             Name::Fanout => timelines::fanout(scale)?,
             Name::Coldstart => timelines::coldstart(scale),
             Name::Delete => timelines::delete(scale)?,
+            Name::Log => log::run(scale)?,
             Name::Growth => timelines::growth(scale),
         };
         let name = self
