@@ -8,6 +8,7 @@ mod bad_input;
 mod bed;
 mod cautions;
 mod dead;
+mod defaults;
 mod desk;
 mod direct;
 mod disk_full;
