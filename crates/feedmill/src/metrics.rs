@@ -137,7 +137,7 @@ pub fn recorder() -> &'static PrometheusHandle {
         for (name, meaning) in ALL {
             match *name {
                 LAG | QUEUE | DEAD | PARKED | LOG_CONNECTIONS | LOG_SPACES | LOG_SUBSCRIPTIONS
-                | LOG_POSITION | LOG_BEHIND => describe_gauge!(*name, *meaning),
+                | LOG_POSITION | LOG_BEHIND | BRANCH_BEHIND => describe_gauge!(*name, *meaning),
                 COMMIT_SECONDS | REQUEST_SECONDS => describe_histogram!(*name, *meaning),
                 _ => describe_counter!(*name, *meaning),
             }

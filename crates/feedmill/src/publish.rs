@@ -167,7 +167,7 @@ impl Publisher {
         let head = store.head()?;
         let mut after = 0;
         loop {
-            let slice = store.walk(after, SLICE_MAX)?;
+            let slice = store.versions_after(after, SLICE_MAX)?;
             let Some((last, _)) = slice.last() else { break };
             after = *last;
             let notices: Vec<Notice> = slice

@@ -14,6 +14,8 @@ pub mod batch;
 pub mod change;
 // Which records of a page are shown.
 pub mod filter;
+// Walks over references.
+pub mod graph;
 // Dead letters as they are asked for.
 pub mod letter;
 // What must be there before a record is applied.
@@ -234,13 +236,16 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn versions(&self, uris: &[&str]) -> Result<Vec<Option<Version>>, StoreError>;
 
     /// The same for all records, behind the number `after`, with their numbers.
-    fn walk(&self, after: i64, limit: usize) -> Result<Vec<(i64, Version)>, StoreError>;
+    fn versions_after(&self, after: i64, limit: usize) -> Result<Vec<(i64, Version)>, StoreError>;
 
     /// How an account stands; `None` if never heard of.
     fn standing(&self, did: &str) -> Result<Option<Standing>, StoreError>;
 
     /// The same for all accounts whose status was ever told, behind the number `after`.
     fn standings(&self, after: i64, limit: usize) -> Result<Vec<Standing>, StoreError>;
+
+    /// Walks the graph of references, in one snapshot.
+    fn walk(&self, walk: &graph::Walk) -> Result<graph::Walked, StoreError>;
 
     /// Readers (accounts with at least one follow of this source), at most `limit`, by number.
     fn followers(

@@ -16,7 +16,8 @@ use sim::network::{Network, NetworkOptions};
 use sim::rng::Rng;
 use sim::world::{World, WorldOptions};
 
-use super::oracle::{Life, check_accounting, faults, free_port, settled, status};
+use crate::life::{Life, PATIENCE, adds_up, free_port};
+use crate::oracle::faults;
 
 /// One Feedmill: its file and where it serves.
 struct Mill {
@@ -38,13 +39,13 @@ impl Mill {
 
     fn begin(&mut self, crash: Option<&str>) {
         self.end(true);
-        self.life = Some(Life::begin(&self.file, crash));
+        self.life = Some(Life::begin("run", &self.file, crash));
     }
 
     fn end(&mut self, kill: bool) {
         match self.life.take() {
             Some(life) if kill => life.kill(),
-            Some(life) => life.end(),
+            Some(life) => drop(life.end()),
             None => {}
         }
     }
@@ -76,6 +77,27 @@ fn mills(folder: &Path, network: &Network) -> (Mill, Mill) {
     )
 }
 
+async fn status(address: &str) -> Option<Value> {
+    let answer = reqwest::get(format!("http://{address}/status")).await;
+    answer.ok()?.json().await.ok()
+}
+
+/// Waits until the first has read everything up to `seq` and nobody waits for repair.
+async fn settled(source: &str, address: &str, seq: u64) {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = status(address).await {
+            let cursor = status["ingestion"]["cursors"][source].as_u64().unwrap_or(0);
+            let idle = status["resync"]["due"] == 0 && status["ingestion"]["pending"] == 0;
+            if cursor >= seq && idle && status["backfill"]["running"] != true {
+                return;
+            }
+        }
+        assert!(begun.elapsed() < PATIENCE, "not settled in time");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// The first's highest position, once it has published everything.
 async fn published(first: &str) -> u64 {
     let begun = Instant::now();
@@ -87,10 +109,7 @@ async fn published(first: &str) -> u64 {
         if text.contains("feedmill_branch_behind_changes{branch=\"log\"} 0\n") {
             break;
         }
-        assert!(
-            begun.elapsed() < Duration::from_secs(120),
-            "not published in time"
-        );
+        assert!(begun.elapsed() < PATIENCE, "not published in time");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let question = serde_json::json!({"requestId": 1, "tail": true});
@@ -120,10 +139,7 @@ async fn caught_up(second: &str, position: u64) -> Value {
                 return status;
             }
         }
-        assert!(
-            begun.elapsed() < Duration::from_secs(120),
-            "not caught up in time"
-        );
+        assert!(begun.elapsed() < PATIENCE, "not caught up in time");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -170,12 +186,10 @@ async fn one_run(seed: u64) {
     let [mut first, mut second] = both;
     first.begin(None);
     second.begin(None);
-    let life = first.life.as_mut().unwrap();
-    let done = settled(&first.address, network.last_seq(), life).await;
-    done.expect("the first lives");
+    settled("sim", &first.address, network.last_seq()).await;
     let position = published(&first.address).await;
     let status = caught_up(&second.address, position).await;
-    check_accounting(seed, &status["accounting"]);
+    adds_up(&status["accounting"]);
     assert_eq!(
         status["accounting"]["dead"], 0,
         "what the first believed, the second does"
@@ -268,8 +282,7 @@ async fn the_two_examples_are_origin_and_replica() {
     second.begin(None);
     network.emit(300);
     network.settle();
-    let done = settled_named("network", &first.address, network.last_seq()).await;
-    assert!(done, "the origin reads the network");
+    settled("network", &first.address, network.last_seq()).await;
     let position = published(&first.address).await;
     caught_up(&second.address, position).await;
     let (theirs, ours) = (posts(&first.address).await, posts(&second.address).await);
@@ -281,19 +294,4 @@ async fn the_two_examples_are_origin_and_replica() {
     first.end(false);
     second.end(false);
     network.stop().await;
-}
-
-async fn settled_named(source: &str, address: &str, seq: u64) -> bool {
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(120) {
-        if let Some(status) = status(address).await {
-            let cursor = status["ingestion"]["cursors"][source].as_u64().unwrap_or(0);
-            if cursor >= seq && status["resync"]["due"] == 0 && status["ingestion"]["pending"] == 0
-            {
-                return true;
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    false
 }

@@ -10,6 +10,7 @@ mod children;
 mod dead;
 mod derive;
 mod feed;
+mod graph;
 mod load;
 mod names;
 mod outbox;
@@ -32,6 +33,7 @@ use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension, param
 use super::account::{AccountState, Accounting};
 use super::batch::{Batch, DeadLetter};
 use super::change::{Drawn, Follows, Loaded};
+use super::graph::{Walk, Walked};
 use super::page::{Children, FeedQuery, ListQuery, Page, Position, Row};
 use super::plan::{LaneId, Plan, SourceId};
 use super::version::{Standing, Version};
@@ -220,8 +222,8 @@ impl Store for SqliteStore {
         self.read(|connection| version::versions(connection, uris))
     }
 
-    fn walk(&self, after: i64, limit: usize) -> Result<Vec<(i64, Version)>, StoreError> {
-        self.read(|connection| version::walk(connection, after, limit))
+    fn versions_after(&self, after: i64, limit: usize) -> Result<Vec<(i64, Version)>, StoreError> {
+        self.read(|connection| version::versions_after(connection, after, limit))
     }
 
     fn standing(&self, did: &str) -> Result<Option<Standing>, StoreError> {
@@ -310,6 +312,10 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Option<Vec<Reference>>, StoreError> {
         self.read(|connection| reference::references(connection, uri, after, limit))
+    }
+
+    fn walk(&self, walk: &Walk) -> Result<Walked, StoreError> {
+        self.read(|connection| graph::walk(connection, walk))
     }
 
     fn followers(

@@ -59,7 +59,7 @@ pub(super) fn versions(
 }
 
 /// Every record by its number, behind `after`.
-pub(super) fn walk(
+pub(super) fn versions_after(
     connection: &Connection,
     after: i64,
     limit: usize,
