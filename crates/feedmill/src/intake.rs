@@ -7,7 +7,7 @@
 //! [`Intake::step`] is the stage itself, plain and synchronous: a batch of
 //! frames and the time in, one transaction out. [`run`] is the thread around it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::decode::{Opened, Opener};
 use crate::metrics as names;
 use crate::source::{Arrival, Rewind};
 use crate::status::Status;
-use crate::store::batch::{Batch, DeadLetter, Item, Verdict};
+use crate::store::batch::{Batch, DeadLetter, Item};
 use crate::store::{Committed, SharedStore, StoreError};
 
 /// Pause before a store that could not answer is asked again, doubling up to `PAUSE_MAX`.
@@ -39,6 +39,10 @@ pub struct Intake {
     status: Arc<Status>,
     places: HashMap<Arc<str>, Place>,
     cautioned: bool,
+    /// Records that may wait in queues.
+    spill_max: i64,
+    /// Some may wait: it is looked before more is taken.
+    crowded: bool,
 }
 
 /// Where one host is read.
@@ -75,6 +79,8 @@ impl Intake {
         status: Arc<Status>,
     ) -> Self {
         Self {
+            spill_max: i64::MAX,
+            crowded: true,
             source,
             opener,
             store,
@@ -83,6 +89,28 @@ impl Intake {
             places: HashMap::new(),
             cautioned: false,
         }
+    }
+
+    /// Takes no frames while more than this many records wait in queues.
+    pub fn spill_max(self, records: usize) -> Self {
+        Self {
+            spill_max: i64::try_from(records).unwrap_or(i64::MAX),
+            ..self
+        }
+    }
+
+    /// Works on queues until no more waits in them than may. Meanwhile no
+    /// frame is taken, and behind the full channel the socket is not read.
+    pub fn make_room(&mut self, now_us: Micros) -> Result<(), StoreError> {
+        while self.crowded {
+            let waiting = self.store.waiting()?.pending;
+            if waiting <= self.spill_max {
+                self.crowded = waiting > 0;
+                break;
+            }
+            tell(&self.store.turn(now_us)?);
+        }
+        Ok(())
     }
 
     fn place(&self, row: &Arc<str>) -> Result<Place, StoreError> {
@@ -141,7 +169,7 @@ impl Intake {
                 }
             }
         }
-        count_refusals(&items);
+        let processed = processed(&items);
         let batch = Batch {
             source: row.to_string(),
             cursor: place.settle(frames.last().and_then(|last| last.floor)),
@@ -149,6 +177,11 @@ impl Intake {
             items,
         };
         let committed = self.store.commit(batch)?;
+        for (collection, count) in processed {
+            counter!(names::PROCESSED, "collection" => collection).increment(count);
+        }
+        tell(&committed);
+        self.crowded |= committed.accounting.pending > 0;
         self.places.insert(row, place);
         self.note(now_us, frames.len(), &committed, event_us, place.durable);
         Ok(committed)
@@ -204,6 +237,7 @@ impl Intake {
             ("repeated", units.repeated),
             ("superseded", units.superseded),
             ("filtered", units.filtered),
+            ("pending", units.pending),
             ("parked", units.parked),
             ("held", units.held),
             ("dead", units.dead),
@@ -246,15 +280,30 @@ fn doubted(opened: Opened, arrival: &Arrival) -> Opened {
     }
 }
 
-fn count_refusals(items: &[Item]) {
+/// Operations by collection.
+fn processed(items: &[Item]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
     for item in items {
         let Item::Commit(commit) = item else { continue };
         for op in &commit.ops {
-            counter!(names::PROCESSED, "collection" => op.collection.clone()).increment(1);
-            if let Verdict::Refused(letter) = &op.verdict {
-                counter!(names::REFUSED, "stage" => letter.stage.clone(), "collection" => op.collection.clone()).increment(1);
+            match counts.get_mut(&op.collection) {
+                Some(count) => *count += 1,
+                None => drop(counts.insert(op.collection.clone(), 1)),
             }
         }
+    }
+    counts
+}
+
+/// Counts what a transaction did for queues, and what it buried.
+pub fn tell(committed: &Committed) {
+    for worked in &committed.worked {
+        counter!(names::QUEUE_DONE, "queue" => worked.queue.clone()).increment(worked.done);
+        counter!(names::QUEUE_SPILLED, "queue" => worked.queue.clone()).increment(worked.spilled);
+    }
+    for (stage, collection, count) in &committed.buried {
+        counter!(names::REFUSED, "stage" => stage.clone(), "collection" => collection.clone())
+            .increment(*count);
     }
 }
 
@@ -309,7 +358,8 @@ fn commit_until_done(
     let mut pause = PAUSE;
     loop {
         let begun = Instant::now();
-        match intake.step(clock.now_us(), batch) {
+        let room = intake.make_room(clock.now_us());
+        match room.and_then(|()| intake.step(clock.now_us(), batch)) {
             Ok(committed) => {
                 histogram!(names::COMMIT_SECONDS).record(begun.elapsed().as_secs_f64());
                 if !committed.broken.is_empty() {

@@ -187,7 +187,8 @@ impl River {
                 Arc::clone(&self.store),
                 frames.rewind,
                 Arc::clone(&self.status),
-            );
+            )
+            .spill_max(config.intake.spill_max);
             let gathering = Gathering {
                 batch_max: config.intake.batch_max,
                 flush: Duration::from_millis(config.intake.flush_ms),

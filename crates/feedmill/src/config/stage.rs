@@ -197,6 +197,10 @@ pub struct Intake {
     pub verify: Verify,
     /// Events waiting between socket and store; above it the socket is not read.
     pub pending_max: usize,
+    /// Records applied in one transaction at most; beyond it queues decide, and the rest waits in the store.
+    pub turn_max: usize,
+    /// Records that wait in the store at most; above it the socket is not read.
+    pub spill_max: usize,
     /// Events in one transaction at most.
     pub batch_max: usize,
     /// Milliseconds after which a smaller batch is committed.
@@ -228,6 +232,8 @@ impl Default for Intake {
         Self {
             verify: Verify::Cid,
             pending_max: 10_000,
+            turn_max: 10_000,
+            spill_max: 1_000_000,
             batch_max: 1_000,
             flush_ms: 20,
             frame_bytes_max: 5_000_000,
@@ -248,6 +254,8 @@ impl Intake {
     pub(super) fn fault(&self) -> Option<(String, String)> {
         let zero = [
             ("pending_max", self.pending_max),
+            ("turn_max", self.turn_max),
+            ("spill_max", self.spill_max),
             ("batch_max", self.batch_max),
             ("frame_bytes_max", self.frame_bytes_max),
             ("record_bytes_max", self.record_bytes_max),

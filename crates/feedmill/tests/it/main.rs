@@ -17,6 +17,7 @@ mod page;
 mod peers;
 mod photos;
 mod pool;
+mod queues;
 mod references;
 mod rules;
 mod settle;
