@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 use crate::clock::{Clock, Micros};
 use crate::decode::{Opened, Opener};
 use crate::metrics as names;
+use crate::source::tap::Acks;
 use crate::source::{Arrival, Rewind};
 use crate::status::Status;
 use crate::store::batch::{Batch, DeadLetter, Item};
@@ -43,6 +44,8 @@ pub struct Intake {
     spill_max: i64,
     /// Some may wait: it is looked before more is taken.
     crowded: bool,
+    /// Told of each message that is durable, where its source asks for that.
+    acks: Option<Arc<Acks>>,
 }
 
 /// Where one host is read.
@@ -81,6 +84,7 @@ impl Intake {
         Self {
             spill_max: i64::MAX,
             crowded: true,
+            acks: None,
             source,
             opener,
             store,
@@ -95,6 +99,14 @@ impl Intake {
     pub fn spill_max(self, records: usize) -> Self {
         Self {
             spill_max: i64::try_from(records).unwrap_or(i64::MAX),
+            ..self
+        }
+    }
+
+    /// Tells the source of each message that is durable.
+    pub fn acknowledging(self, acks: Arc<Acks>) -> Self {
+        Self {
+            acks: Some(acks),
             ..self
         }
     }
@@ -132,8 +144,14 @@ impl Intake {
         };
         let mut place = self.place(&row)?;
         let mut event_us = None;
+        let mut done = Vec::new();
         for arrival in frames {
-            match doubted(self.opener.open(&arrival.frame), arrival) {
+            match doubted(self.opener.open(&arrival.frame, now_us), arrival) {
+                Opened::Items { seq, items: told } => {
+                    place.see(seq);
+                    done.push(seq);
+                    items.extend(told);
+                }
                 Opened::Item { seq, item, time_us } => {
                     place.see(seq);
                     event_us = time_us.or(event_us);
@@ -181,6 +199,9 @@ impl Intake {
             counter!(names::PROCESSED, "collection" => collection).increment(count);
         }
         tell(&committed);
+        if let Some(acks) = &self.acks {
+            acks.done(done);
+        }
         self.crowded |= committed.accounting.pending > 0;
         self.places.insert(row, place);
         self.note(now_us, frames.len(), &committed, event_us, place.durable);

@@ -16,6 +16,9 @@ pub struct Source {
     /// A Jetstream: `wss://host/subscribe`, or of version 2 `wss://host/xrpc/network.bsky.jetstream.subscribeEvents`.
     #[serde(default)]
     pub jetstream: Option<Urls>,
+    /// A Tap: `ws://host:2480`. It keeps the cursor, and is told what is durable.
+    #[serde(default)]
+    pub tap: Option<String>,
     /// A Jetstream's messages come packed with zstd.
     #[serde(default)]
     pub compress: bool,
@@ -69,11 +72,7 @@ impl Source {
 
     /// The name under which the cursor is kept.
     pub fn name(&self) -> String {
-        let urls = self.firehose.as_ref().or(self.jetstream.as_ref());
-        match (
-            &self.name,
-            urls.and_then(|urls| urls.all().first().map(|url| (*url).to_owned())),
-        ) {
+        match (&self.name, self.urls().into_iter().next()) {
             (Some(name), _) => name.clone(),
             (None, Some(url)) => url,
             (None, None) => "source".into(),
@@ -84,17 +83,20 @@ impl Source {
     pub fn urls(&self) -> Vec<String> {
         let urls = self.firehose.as_ref().or(self.jetstream.as_ref());
         let all = urls.map(Urls::all).unwrap_or_default();
-        all.into_iter().map(str::to_owned).collect()
+        let all = all.into_iter().chain(self.tap.as_deref());
+        all.map(str::to_owned).collect()
     }
 
     pub(super) fn fault(&self, index: usize) -> Option<(String, String)> {
-        let (key, urls) = match (&self.firehose, &self.jetstream) {
-            (Some(urls), None) => ("firehose", urls),
-            (None, Some(urls)) => ("jetstream", urls),
+        let tap = self.tap.clone().map(Urls::One);
+        let (key, urls) = match (&self.firehose, &self.jetstream, &tap) {
+            (Some(urls), None, None) => ("firehose", urls),
+            (None, Some(urls), None) => ("jetstream", urls),
+            (None, None, Some(urls)) => ("tap", urls),
             _ => {
                 return Some((
                     format!("source.{index}"),
-                    "needs exactly one of firehose, jetstream".into(),
+                    "needs exactly one of firehose, jetstream, tap".into(),
                 ));
             }
         };

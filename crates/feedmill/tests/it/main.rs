@@ -23,5 +23,6 @@ mod rules;
 mod settle;
 mod skeleton;
 mod store;
+mod tap;
 mod tidy;
 mod verify;

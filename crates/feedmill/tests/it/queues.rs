@@ -284,7 +284,7 @@ fn an_account_event_is_a_barrier_for_its_account_and_for_nobody_else() {
     assert_eq!(desk.accounting().superseded, 0);
 }
 
-/// Only the barrier keeps what came after a deletion from being purged with what came before.
+/// What waited when the account was deleted goes with it; what came after stays.
 #[test]
 fn a_deleted_account_that_comes_back_keeps_what_it_wrote_afterwards() {
     let desk = desk();
