@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::rule::{Requires, Rule};
 
 /// One collection.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Collection {
     /// The NSID of its records.
@@ -51,7 +51,7 @@ pub struct Collection {
 }
 
 /// A record that a field names.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
     /// Short name of the named record's collection.
@@ -61,7 +61,7 @@ pub struct Reference {
 }
 
 /// Records that name a parent.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Relation {
     /// Short name of the children's collection.
@@ -75,7 +75,7 @@ pub struct Relation {
 }
 
 /// What of its parent a child names.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Match {
     /// Its URI; the id of a record that was written directly.
@@ -86,7 +86,7 @@ pub enum Match {
 }
 
 /// Which field tells a record's time.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum TimeField {
     /// A dotted path.
@@ -96,7 +96,7 @@ pub enum TimeField {
 }
 
 /// A method of a collection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Method {
     #[serde(rename = "listRecords")]
     ListRecords,
@@ -105,7 +105,7 @@ pub enum Method {
 }
 
 /// How a field is compared.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Queryable {
     /// `range` also offers `<field>Min` and `<field>Max`.
@@ -117,7 +117,7 @@ pub struct Queryable {
 }
 
 /// What a field holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compared {
     Text,

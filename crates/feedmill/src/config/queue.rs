@@ -1,6 +1,6 @@
 //! `[queues.<name>]`: which records are worked on first when there are too many.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Config;
 
@@ -8,7 +8,7 @@ use super::Config;
 pub const DEFAULT: &str = "default";
 
 /// One queue.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Queue {
     /// Who comes first when not everything fits into one turn.
@@ -20,7 +20,7 @@ pub struct Queue {
 }
 
 /// How urgent a queue is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Priority {
     High,
