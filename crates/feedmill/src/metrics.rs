@@ -106,7 +106,9 @@ pub fn recorder() -> &'static PrometheusHandle {
         drop(metrics::set_global_recorder(recorder));
         for (name, meaning) in ALL {
             match *name {
-                LAG | QUEUE | QUEUE_AGE | DEAD | PARKED => describe_gauge!(*name, *meaning),
+                LAG | QUEUE | QUEUE_AGE | DEAD | PARKED | BRANCH_BEHIND => {
+                    describe_gauge!(*name, *meaning)
+                }
                 COMMIT_SECONDS | REQUEST_SECONDS => describe_histogram!(*name, *meaning),
                 _ => describe_counter!(*name, *meaning),
             }
