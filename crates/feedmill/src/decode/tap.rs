@@ -168,7 +168,7 @@ fn identity(body: &str, now_us: Micros) -> Result<Vec<Item>, Fault> {
         status: AccountStatus::of(told.is_active, told.status.as_deref()),
         time_us: now_us,
     };
-    let named = (!told.handle.is_empty()).then(|| Item::Identity {
+    let named = (!told.handle.is_empty()).then_some(Item::Identity {
         did: told.did,
         handle: Some(told.handle),
         time_us: now_us,

@@ -172,7 +172,8 @@ impl<'a> Apply<'a> {
     /// The end of a batch: the most urgent is done, the rest becomes rows.
     pub(super) fn take_turn(&mut self) -> Result<(), Error> {
         let brought = self.turn.lines.iter().any(|line| !line.is_empty());
-        if !brought && !(self.turn.asked && self.turn.stored) {
+        let waited = self.turn.asked && self.turn.stored;
+        if !brought && !waited {
             return Ok(());
         }
         let lines = std::mem::take(&mut self.turn.lines);
