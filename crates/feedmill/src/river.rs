@@ -28,6 +28,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Source};
 use crate::decode::jetstream::JetstreamDecoder;
 use crate::decode::log::LogDecoder;
+use crate::decode::tap::TapDecoder;
 use crate::decode::{Decoder, Opener};
 use crate::fanout::Fanout;
 use crate::identity::{IdentityError, Resolver};
@@ -47,6 +48,7 @@ use crate::serve::{self, Server};
 use crate::source::jetstream::Jetstream;
 use crate::source::log::LogStream;
 use crate::source::stream::{Dialect, Stream};
+use crate::source::tap::Acks;
 use crate::source::{Arrival, Rewind};
 use crate::status::{Status, StreamKind};
 use crate::store::sqlite::SqliteStore;
@@ -100,6 +102,8 @@ pub struct Start<'a> {
 struct Frames {
     frames: mpsc::Receiver<Arrival>,
     rewind: Arc<Rewind>,
+    /// Where the source is told what is durable.
+    acks: Option<Arc<Acks>>,
 }
 
 /// The NSIDs of all collections that are kept.
@@ -110,11 +114,14 @@ fn nsids(config: &Config) -> Vec<String> {
 }
 
 fn opener(source: &Source, decoder: &Decoder) -> Opener {
-    let events = || JetstreamDecoder::new(decoder.clone());
-    match (&source.jetstream, source.log_space()) {
-        (Some(_), _) => Opener::Jetstream(events()),
-        (None, Some((_, space))) => Opener::Log(LogDecoder::new(events(), &space)),
-        (None, None) => Opener::Firehose(decoder.clone()),
+    let decoder = decoder.clone();
+    if let Some((_, space)) = source.log_space() {
+        return Opener::Log(LogDecoder::new(JetstreamDecoder::new(decoder), &space));
+    }
+    match (&source.jetstream, &source.tap) {
+        (Some(_), _) => Opener::Jetstream(JetstreamDecoder::new(decoder)),
+        (None, Some(_)) => Opener::Tap(TapDecoder::new(decoder)),
+        (None, None) => Opener::Firehose(decoder),
     }
 }
 
@@ -193,13 +200,17 @@ impl River {
         let broken = watch::Sender::new(0u64);
         for source in &config.sources {
             let frames = self.stream(config, source, &decoder, &resolver);
-            let stage = Intake::new(
+            let mut stage = Intake::new(
                 source.name(),
                 opener(source, &decoder),
                 Arc::clone(&self.store),
                 frames.rewind,
                 Arc::clone(&self.status),
-            );
+            )
+            .spill_max(config.intake.spill_max);
+            if let Some(acks) = frames.acks {
+                stage = stage.acknowledging(acks);
+            }
             let gathering = Gathering {
                 batch_max: config.intake.batch_max,
                 flush: Duration::from_millis(config.intake.flush_ms),
@@ -285,10 +296,15 @@ impl River {
             };
             let task = stream.run(self.stop_sources.subscribe());
             self.sources.push(tokio::spawn(task));
-            return Frames { frames, rewind };
+            return Frames {
+                frames,
+                rewind,
+                acks: None,
+            };
         }
-        let (dialect, kind) = match source.jetstream {
-            Some(_) => {
+        let acks = Arc::new(Acks::default());
+        let (dialect, kind) = match (&source.jetstream, &source.tap) {
+            (Some(_), _) => {
                 let jetstream = Jetstream {
                     collections: nsids(config),
                     compress: source.compress,
@@ -296,7 +312,8 @@ impl River {
                 };
                 (Dialect::Jetstream(jetstream), StreamKind::Jetstream)
             }
-            None => (Dialect::Firehose, StreamKind::Firehose),
+            (None, Some(_)) => (Dialect::Tap, StreamKind::Tap),
+            (None, None) => (Dialect::Firehose, StreamKind::Firehose),
         };
         self.status.streams.lock().push((source.name(), kind));
         let stream = Stream {
@@ -308,6 +325,7 @@ impl River {
             status: Arc::clone(&self.status),
             frames: sender,
             rewind: Arc::clone(&rewind),
+            acks: Arc::clone(&acks),
         };
         self.sources
             .push(tokio::spawn(stream.run(self.stop_sources.subscribe())));
@@ -317,7 +335,12 @@ impl River {
             self.sources.push(tokio::spawn(notary.run(frames)));
             frames = checked;
         }
-        Frames { frames, rewind }
+        let acks = (kind == StreamKind::Tap).then_some(acks);
+        Frames {
+            frames,
+            rewind,
+            acks,
+        }
     }
 
     /// Starts the thread of a branch; it stops when the server has.

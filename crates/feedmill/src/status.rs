@@ -44,6 +44,7 @@ pub enum StreamKind {
     Firehose,
     Jetstream,
     Log,
+    Tap,
 }
 
 impl StreamKind {
@@ -53,6 +54,7 @@ impl StreamKind {
             Self::Firehose => "firehose",
             Self::Jetstream => "jetstream",
             Self::Log => "log",
+            Self::Tap => "tap",
         }
     }
 
@@ -62,6 +64,9 @@ impl StreamKind {
             Self::Firehose => "detected: every commit names the one before",
             Self::Jetstream => "undetectable: a Jetstream does not say what came before",
             Self::Log => "detected: positions and hashes tell what came before",
+            Self::Tap => {
+                "left to the Tap: what we do not acknowledge comes again, what it missed it fetches itself"
+            }
         }
     }
 }

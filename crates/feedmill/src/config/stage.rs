@@ -19,6 +19,9 @@ pub struct Source {
     /// The log of another Feedmill: `http://host:port/log/space`, as its `log.publish` names the space.
     #[serde(default)]
     pub log: Option<String>,
+    /// A Tap: `ws://host:2480`. It keeps the cursor, and is told what is durable.
+    #[serde(default)]
+    pub tap: Option<String>,
     /// A Jetstream's messages come packed with zstd.
     #[serde(default)]
     pub compress: bool,
@@ -84,6 +87,7 @@ impl Source {
         let urls = self.firehose.as_ref().or(self.jetstream.as_ref());
         let all = urls.map(Urls::all).unwrap_or_default();
         all.into_iter()
+            .chain(self.tap.as_deref())
             .chain(self.log.as_deref())
             .map(str::to_owned)
             .collect()
@@ -115,14 +119,16 @@ impl Source {
     }
 
     pub(super) fn fault(&self, index: usize) -> Option<(String, String)> {
-        let (key, urls) = match (&self.firehose, &self.jetstream, &self.log) {
-            (Some(urls), None, None) => ("firehose", urls),
-            (None, Some(urls), None) => ("jetstream", urls),
-            (None, None, Some(_)) => return self.log_fault(index),
+        let tap = self.tap.clone().map(Urls::One);
+        let (key, urls) = match (&self.firehose, &self.jetstream, &tap, &self.log) {
+            (Some(urls), None, None, None) => ("firehose", urls),
+            (None, Some(urls), None, None) => ("jetstream", urls),
+            (None, None, Some(urls), None) => ("tap", urls),
+            (None, None, None, Some(_)) => return self.log_fault(index),
             _ => {
                 return Some((
                     format!("source.{index}"),
-                    "needs exactly one of firehose, jetstream, log".into(),
+                    "needs exactly one of firehose, jetstream, tap, log".into(),
                 ));
             }
         };
@@ -225,6 +231,10 @@ pub struct Intake {
     pub verify: Verify,
     /// Events waiting between socket and store; above it the socket is not read.
     pub pending_max: usize,
+    /// Records applied in one transaction at most; beyond it queues decide, and the rest waits in the store.
+    pub turn_max: usize,
+    /// Records that wait in the store at most; above it the socket is not read.
+    pub spill_max: usize,
     /// Events in one transaction at most.
     pub batch_max: usize,
     /// Milliseconds after which a smaller batch is committed.
@@ -256,6 +266,8 @@ impl Default for Intake {
         Self {
             verify: Verify::Cid,
             pending_max: 10_000,
+            turn_max: 10_000,
+            spill_max: 1_000_000,
             batch_max: 1_000,
             flush_ms: 20,
             frame_bytes_max: 5_000_000,
@@ -276,6 +288,8 @@ impl Intake {
     pub(super) fn fault(&self) -> Option<(String, String)> {
         let zero = [
             ("pending_max", self.pending_max),
+            ("turn_max", self.turn_max),
+            ("spill_max", self.spill_max),
             ("batch_max", self.batch_max),
             ("frame_bytes_max", self.frame_bytes_max),
             ("record_bytes_max", self.record_bytes_max),

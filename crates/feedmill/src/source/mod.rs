@@ -21,6 +21,8 @@ pub mod log;
 pub mod pause;
 // One subscription and its pool of hosts.
 pub mod stream;
+// Tap, which is acknowledged.
+pub mod tap;
 
 /// One message as it came off the wire.
 #[derive(Debug, Clone, Default)]
