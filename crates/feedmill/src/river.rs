@@ -279,28 +279,18 @@ impl River {
         let (sender, mut frames) = mpsc::channel(pending_max);
         let rewind = Arc::new(Rewind::default());
         if let Some((url, space)) = source.log_space() {
-            let name = source.name();
-            self.status
-                .streams
-                .lock()
-                .push((name.clone(), StreamKind::Log));
-            let stream = LogStream {
+            let (name, intake) = (source.name(), config.intake.clone());
+            let log = LogStream {
                 name,
                 url,
                 space,
                 store: Arc::clone(&self.store),
-                intake: config.intake.clone(),
+                intake,
                 status: Arc::clone(&self.status),
                 frames: sender,
                 rewind: Arc::clone(&rewind),
             };
-            let task = stream.run(self.stop_sources.subscribe());
-            self.sources.push(tokio::spawn(task));
-            return Frames {
-                frames,
-                rewind,
-                acks: None,
-            };
+            return self.log_stream(log, frames, rewind);
         }
         let acks = Arc::new(Acks::default());
         let (dialect, kind) = match (&source.jetstream, &source.tap) {
@@ -340,6 +330,24 @@ impl River {
             frames,
             rewind,
             acks,
+        }
+    }
+
+    /// Starts reading the log of a peer.
+    fn log_stream(
+        &mut self,
+        stream: LogStream,
+        frames: mpsc::Receiver<Arrival>,
+        rewind: Arc<Rewind>,
+    ) -> Frames {
+        let named = (stream.name.clone(), StreamKind::Log);
+        self.status.streams.lock().push(named);
+        let task = stream.run(self.stop_sources.subscribe());
+        self.sources.push(tokio::spawn(task));
+        Frames {
+            frames,
+            rewind,
+            acks: None,
         }
     }
 
