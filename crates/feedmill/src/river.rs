@@ -295,7 +295,9 @@ impl River {
         start: &Start<'_>,
         store: &Arc<SqliteStore>,
     ) -> Result<Option<Arc<Fanout>>, StartError> {
-        let Some((fanout, drawer)) = Fanout::open(&config.timelines, store)? else {
+        let Some((fanout, drawer)) =
+            Fanout::open(&config.timelines, config.serve.cache_mib, store)?
+        else {
             return Ok(None);
         };
         let (clock, stop) = (start.clock.clone(), Arc::clone(&self.stop_drawing));

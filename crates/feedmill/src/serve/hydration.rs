@@ -7,6 +7,7 @@
 //! Never: a parent whose children are missing because another has many.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -18,6 +19,7 @@ use crate::config::collection::Match;
 use crate::local::{self, LocalId};
 use crate::store::Row;
 use crate::store::plan::{ReferencePlan, RelationPlan};
+use crate::store::shown::Shown;
 
 /// Children shown with each parent at most.
 const CHILDREN_MAX: usize = 50;
@@ -78,41 +80,31 @@ impl<'a> Hydration<'a> {
     pub(super) fn page(
         &self,
         server: &Server,
-        rows: &[Row],
+        rows: &[Arc<Shown>],
         cursor: Option<&str>,
     ) -> Result<String, XrpcError> {
-        let bytes: usize = rows.iter().map(|row| row.body.len() + 400).sum();
-        let mut out = String::with_capacity(bytes + 200);
-        out.push_str("{\"records\":[");
-        let extras = self.extras(server, rows)?;
-        for (index, (row, extra)) in rows.iter().zip(&extras).enumerate() {
-            if index > 0 {
-                out.push(',');
-            }
-            body::push_record_with(&mut out, row, extra);
-        }
-        out.push(']');
-        if let Some(cursor) = cursor {
-            out.push_str(",\"cursor\":");
-            body::push_string(&mut out, cursor);
-        }
-        out.push_str(&self.profiles(server, rows)?);
+        let rows: Vec<&Shown> = rows.iter().map(Arc::as_ref).collect();
+        let extras = self.extras(server, &rows)?;
+        let mut out = body::open_page(&rows, &extras);
+        body::push_cursor(&mut out, cursor);
+        out.push_str(&self.profiles(server, &rows)?);
         out.push('}');
         Ok(out)
     }
 
     /// One record, with what belongs to it.
     pub(super) fn one(&self, server: &Server, row: &Row) -> Result<String, XrpcError> {
-        let rows = std::slice::from_ref(row);
-        let mut extra = self.extras(server, rows)?.pop().unwrap_or_default();
-        extra.push_str(&self.profiles(server, rows)?);
-        let mut out = String::with_capacity(row.body.len() + 400);
-        body::push_record_with(&mut out, row, &extra);
+        let shown = Shown::of(row);
+        let rows = [&shown];
+        let mut extra = self.extras(server, &rows)?.pop().unwrap_or_default();
+        extra.push_str(&self.profiles(server, &rows)?);
+        let mut out = String::with_capacity(shown.json().len() + extra.len() + 1);
+        body::push_shown(&mut out, &shown, &extra);
         Ok(out)
     }
 
     /// For each row, the fields that follow its own, each with its comma.
-    fn extras(&self, server: &Server, rows: &[Row]) -> Result<Vec<String>, XrpcError> {
+    fn extras(&self, server: &Server, rows: &[&Shown]) -> Result<Vec<String>, XrpcError> {
         let mut extras = vec![String::new(); rows.len()];
         for (relation, limit) in &self.relations {
             let parents: Vec<String> = rows.iter().map(|row| parent(row, relation.by)).collect();
@@ -147,11 +139,11 @@ impl<'a> Hydration<'a> {
         Ok(extras)
     }
 
-    fn profiles(&self, server: &Server, rows: &[Row]) -> Result<String, XrpcError> {
+    fn profiles(&self, server: &Server, rows: &[&Shown]) -> Result<String, XrpcError> {
         if !self.profiles {
             return Ok(String::new());
         }
-        let dids: BTreeSet<&str> = rows.iter().map(|row| row.did.as_str()).collect();
+        let dids: BTreeSet<&str> = rows.iter().map(|row| row.did()).collect();
         Ok(format!(
             ",\"profiles\":{}",
             super::profile::entries(server, dids)?
@@ -170,26 +162,26 @@ fn flag(params: &Params, name: &str) -> Result<bool, XrpcError> {
 }
 
 /// How children name this record.
-fn parent(row: &Row, by: Match) -> String {
+pub(super) fn parent(row: &Shown, by: Match) -> String {
     match by {
-        Match::Did => row.did.clone(),
-        Match::Uri if row.did == local::REPO => {
-            LocalId::of_uri(&row.uri).map_or_else(String::new, |id| id.to_string())
+        Match::Did => row.did().to_owned(),
+        Match::Uri if row.did() == local::REPO => {
+            LocalId::of_uri(row.uri()).map_or_else(String::new, |id| id.to_string())
         }
-        Match::Uri => row.uri.clone(),
+        Match::Uri => row.uri().to_owned(),
     }
 }
 
 /// The URI that a record's field names.
-fn named(row: &Row, reference: &ReferencePlan) -> Option<String> {
-    let body: Value = serde_json::from_str(&row.body).ok()?;
+fn named(row: &Shown, reference: &ReferencePlan) -> Option<String> {
+    let body: Value = serde_json::from_str(row.body()).ok()?;
     let field = reference
         .field
         .split('.')
         .try_fold(&body, |value, key| value.get(key))?;
     match field.as_str() {
         Some(uri) if uri.starts_with("at://") => Some(uri.to_owned()),
-        _ if row.did == local::REPO => Some(LocalId::from_json(field).ok()?.uri(&reference.nsid)),
+        _ if row.did() == local::REPO => Some(LocalId::from_json(field).ok()?.uri(&reference.nsid)),
         _ => None,
     }
 }

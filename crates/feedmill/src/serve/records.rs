@@ -6,6 +6,7 @@ use super::hydration::{self, Hydration};
 use super::params::Params;
 use super::{Answer, Server};
 use crate::store::ListQuery;
+use crate::store::shown::ShownPage;
 
 /// A page of a collection, newest first.
 pub(super) fn list(server: &Server, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
@@ -31,7 +32,7 @@ pub(super) fn list(server: &Server, nsid: &str, params: &Params) -> Result<Answe
         filters: server.questions.read(nsid, params)?,
         scan_max: server.page_scan_max,
     };
-    let page = server.store.list(&query)?;
+    let page = ShownPage::from(server.store.list(&query)?);
     let next = page
         .next
         .as_ref()

@@ -28,6 +28,8 @@ pub mod reference;
 pub mod rule;
 // Which records hold the words that somebody typed.
 pub mod search;
+// Records as clients know them.
+pub mod shown;
 // The embedded implementation.
 pub mod sqlite;
 
@@ -89,7 +91,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn record(&self, uri: &str) -> Result<Option<Row>, StoreError>;
 
     /// Live, visible records by the ids that pages carry, in the order asked; gone ones are absent.
-    fn rows(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError>;
+    /// Beside them the outbox position at which that was so.
+    fn rows(&self, ids: &[i64]) -> Result<(Vec<Row>, i64), StoreError>;
 
     /// A page of a collection, newest first.
     fn list(&self, query: &ListQuery) -> Result<Page, StoreError>;

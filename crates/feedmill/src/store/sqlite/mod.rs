@@ -150,8 +150,8 @@ impl Store for SqliteStore {
         self.read(|connection| read::record(connection, uri))
     }
 
-    fn rows(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError> {
-        self.read(|connection| read::rows(connection, ids))
+    fn rows(&self, ids: &[i64]) -> Result<(Vec<Row>, i64), StoreError> {
+        self.read(|connection| Ok((read::rows(connection, ids)?, outbox::head(connection)?)))
     }
 
     fn list(&self, query: &ListQuery) -> Result<Page, StoreError> {
