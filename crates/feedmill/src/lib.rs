@@ -62,6 +62,9 @@ pub mod resync;
 // Accounts that a stream will never mention.
 pub mod backfill;
 
+// What is drawn from the outbox behind a cursor of its own.
+pub mod branch;
+
 // Timelines in memory, drawn from the outbox.
 pub mod fanout;
 

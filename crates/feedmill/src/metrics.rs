@@ -42,6 +42,12 @@ pub const REQUEST_SECONDS: &str = "feedmill_http_request_duration_seconds";
 pub const RECORD_CACHE: &str = "feedmill_record_cache_total";
 /// Feed pages answered, by where they came from.
 pub const PAGES: &str = "feedmill_feed_pages_total";
+/// Changes a branch has still to draw, by branch.
+pub const BRANCH_BEHIND: &str = "feedmill_branch_behind_changes";
+/// Times a branch could not go on, by branch.
+pub const BRANCH_FAILURES: &str = "feedmill_branch_failures_total";
+/// Times a branch started anew from the records, by branch.
+pub const BRANCH_REBUILDS: &str = "feedmill_branch_rebuilds_total";
 
 /// Name and meaning of each, for the documentation test.
 pub const ALL: &[(&str, &str)] = &[
@@ -73,6 +79,15 @@ pub const ALL: &[(&str, &str)] = &[
         "records of feed pages looked for in memory, by result",
     ),
     (PAGES, "feed pages answered, by where they came from"),
+    (
+        BRANCH_BEHIND,
+        "changes a branch has still to draw, by branch",
+    ),
+    (BRANCH_FAILURES, "times a branch could not go on, by branch"),
+    (
+        BRANCH_REBUILDS,
+        "times a branch started anew from the records, by branch",
+    ),
 ];
 
 /// The process's one recorder, installed on first use.

@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use crate::backfill::Backfill;
+use crate::branch::{self, Branch};
 use crate::check::{CheckError, Checker};
 use crate::clock::Clock;
 use crate::config::{Config, Source};
@@ -114,6 +115,11 @@ fn opener(source: &Source, decoder: &Decoder) -> Opener {
     }
 }
 
+/// The branches that a configuration asks for; one line each.
+fn branches(_config: &Config) -> Result<Vec<Box<dyn Branch>>, StartError> {
+    Ok(Vec::new())
+}
+
 /// A running river.
 #[derive(Debug)]
 pub struct River {
@@ -129,7 +135,7 @@ pub struct River {
     intakes: Vec<ThreadHandle<()>>,
     server: Option<JoinHandle<std::io::Result<()>>>,
     stop_drawing: Arc<AtomicBool>,
-    drawer: Option<ThreadHandle<()>>,
+    drawers: Vec<ThreadHandle<()>>,
 }
 
 impl River {
@@ -154,12 +160,15 @@ impl River {
             intakes: Vec::new(),
             server: None,
             stop_drawing: Arc::new(AtomicBool::new(false)),
-            drawer: None,
+            drawers: Vec::new(),
         };
         if start.role != Role::Serve {
             river.ingest(config, &start)?;
         }
         if start.role != Role::Ingest {
+            for branch in branches(config)? {
+                river.branch(branch)?;
+            }
             let fanout = river.fan_out(config, &start, &embedded)?;
             river.serve(config, &start, fanout).await?;
         }
@@ -288,6 +297,17 @@ impl River {
         Frames { frames, rewind }
     }
 
+    /// Starts the thread of a branch; it stops when the server has.
+    fn branch(&mut self, branch: Box<dyn Branch>) -> Result<(), StartError> {
+        let (store, stop) = (Arc::clone(&self.store), Arc::clone(&self.stop_drawing));
+        let thread = std::thread::Builder::new()
+            .name(branch.name().into())
+            .spawn(move || branch::run(branch, &store, &stop))
+            .map_err(StartError::Thread)?;
+        self.drawers.push(thread);
+        Ok(())
+    }
+
     /// Loads timelines and starts the thread that draws them.
     fn fan_out(
         &mut self,
@@ -305,7 +325,7 @@ impl River {
             .name("fanout".into())
             .spawn(move || drawer.run(&clock, &stop))
             .map_err(StartError::Thread)?;
-        self.drawer = Some(thread);
+        self.drawers.push(thread);
         Ok(Some(fanout))
     }
 
@@ -404,7 +424,7 @@ impl River {
             drop(tokio::time::timeout(Duration::from_secs(30), server).await);
         }
         self.stop_drawing.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.drawer.take() {
+        for thread in self.drawers.drain(..) {
             drop(tokio::task::spawn_blocking(move || thread.join()).await);
         }
     }

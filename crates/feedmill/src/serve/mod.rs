@@ -19,6 +19,7 @@ mod feed;
 mod filters;
 // Our feeds in a Bluesky client.
 pub mod generator;
+mod graph;
 mod health;
 mod hydration;
 // Which account asks through its host.
@@ -103,6 +104,7 @@ enum Call {
     Feed,
     ListReferences,
     GetReferences,
+    Graph,
     Profile,
     Cursor,
     Describe,
@@ -137,6 +139,7 @@ impl Server {
             (format!("{ns}.getFeed"), Call::Feed),
             (format!("{ns}.listReferences"), Call::ListReferences),
             (format!("{ns}.getReferences"), Call::GetReferences),
+            (format!("{ns}.getGraph"), Call::Graph),
             (format!("{ns}.getProfile"), Call::Profile),
             (format!("{ns}.getCursor"), Call::Cursor),
             (generator::DESCRIBE.to_owned(), Call::Describe),
@@ -237,6 +240,7 @@ impl Server {
             Some(Call::Feed) => feed::get(self, params),
             Some(Call::ListReferences) => references::list(self, params),
             Some(Call::GetReferences) => references::get(self, params),
+            Some(Call::Graph) => graph::get(self, params),
             Some(Call::Profile) => profile::get(self, params),
             Some(Call::Cursor) => health::cursor(self, params),
             Some(Call::Lexicons(bundle)) => {

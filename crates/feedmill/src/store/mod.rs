@@ -14,6 +14,8 @@ pub mod batch;
 pub mod change;
 // Which records of a page are shown.
 pub mod filter;
+// Walks over references.
+pub mod graph;
 // Dead letters as they are asked for.
 pub mod letter;
 // What must be there before a record is applied.
@@ -89,6 +91,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// The live, visible record at `uri`; `None` if never seen, deleted or hidden.
     fn record(&self, uri: &str) -> Result<Option<Row>, StoreError>;
+
+    /// Live records by number, whether their authors are visible or not; for branches.
+    fn kept(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError>;
+
+    /// Live records with numbers above `after`, by number, visible or not; for branches that start anew.
+    fn kept_after(&self, after: i64, limit: usize) -> Result<Vec<Row>, StoreError>;
 
     /// Live, visible records by the ids that pages carry, in the order asked; gone ones are absent.
     /// Beside them the outbox position at which that was so.
@@ -222,6 +230,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         after: Option<&(String, String)>,
         limit: usize,
     ) -> Result<Option<Vec<Reference>>, StoreError>;
+
+    /// Walks the graph of references, in one snapshot.
+    fn walk(&self, walk: &graph::Walk) -> Result<graph::Walked, StoreError>;
 
     /// Readers (accounts with at least one follow of this source), at most `limit`, by number.
     fn followers(

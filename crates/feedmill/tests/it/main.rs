@@ -6,6 +6,7 @@ mod app;
 mod backfill;
 mod bad_input;
 mod bed;
+mod branches;
 mod dead;
 mod desk;
 mod direct;

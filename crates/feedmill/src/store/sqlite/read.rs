@@ -36,7 +36,7 @@ pub(super) fn to_row(row: &SqlRow<'_>) -> Result<Row, Error> {
     })
 }
 
-fn split(uri: &str) -> Option<(&str, &str, &str)> {
+pub(super) fn split(uri: &str) -> Option<(&str, &str, &str)> {
     let mut parts = uri.strip_prefix("at://")?.splitn(3, '/');
     Some((parts.next()?, parts.next()?, parts.next()?))
 }
@@ -65,6 +65,34 @@ pub(super) fn live(connection: &Connection, uri: &str) -> Result<Option<String>,
         )?
         .query_row(params![hash(uri), rkey, did, nsid], |row| row.get(0))
         .optional()
+}
+
+/// The tables of a [`Row`] whose author may be hidden.
+const KEPT_FROM: &str =
+    "record r JOIN key k ON k.id = r.author JOIN collection c ON c.id = r.collection";
+
+pub(super) fn kept(connection: &Connection, ids: &[i64]) -> Result<Vec<Row>, Error> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {ROW} FROM {KEPT_FROM} WHERE r.id = ?1 AND r.state = 0"
+    ))?;
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        found.extend(statement.query_row([id], to_row).optional()?);
+    }
+    Ok(found)
+}
+
+pub(super) fn kept_after(
+    connection: &Connection,
+    after: i64,
+    limit: usize,
+) -> Result<Vec<Row>, Error> {
+    connection
+        .prepare_cached(&format!(
+            "SELECT {ROW} FROM {KEPT_FROM} WHERE r.id > ?1 AND r.state = 0 ORDER BY r.id LIMIT ?2"
+        ))?
+        .query_map(params![after, limit as i64], to_row)?
+        .collect()
 }
 
 pub(super) fn rows(connection: &Connection, ids: &[i64]) -> Result<Vec<Row>, Error> {
