@@ -113,6 +113,7 @@ impl Found {
         ShownPage {
             rows: self.shown.into_iter().flatten().collect(),
             next: self.next,
+            next_rung: None,
         }
     }
 

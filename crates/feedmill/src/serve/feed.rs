@@ -2,14 +2,14 @@
 
 use super::cursor;
 use super::error::XrpcError;
+use super::filters::Asked;
 use super::hydration::Hydration;
 use super::params::Params;
 use super::{Answer, Server, body};
 use crate::fanout::Wish;
-use crate::store::filter::Filter;
 use crate::store::plan::{FeedPlan, FeedTarget};
 use crate::store::shown::ShownPage;
-use crate::store::{FeedQuery, Position};
+use crate::store::{FeedQuery, Lens, Position};
 
 /// Which page of whose feed.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Wanted<'a> {
     pub(super) reader: String,
     pub(super) before: Option<Position>,
     pub(super) limit: usize,
-    pub(super) filters: Vec<Filter>,
+    pub(super) lens: Lens,
     pub(super) scope: String,
 }
 
@@ -32,16 +32,9 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
         _ => "",
     };
     server.only(params, nsid, &PLAIN)?;
-    let wanted = Wanted {
-        filters: server.questions.read(nsid, params)?,
-        ..wanted
-    };
     let hydration = Hydration::read(server, nsid, params)?;
     let page = page(server, &wanted)?;
-    let next = page
-        .next
-        .as_ref()
-        .map(|position| cursor::write(&wanted.scope, position));
+    let next = cursor::next(&wanted.scope, &page);
     let body = hydration.page(server, &page.rows, next.as_deref())?;
     Ok(Answer::json(body))
 }
@@ -64,8 +57,7 @@ pub(super) fn get_at_once(server: &Server, params: &Params) -> Option<Answer> {
         return None;
     }
     let page = page_at_once(server, &wanted)?;
-    let next = page.next.as_ref();
-    let next = next.map(|position| cursor::write(&wanted.scope, position));
+    let next = cursor::next(&wanted.scope, &page);
     Some(Answer::json(body::page(&page.rows, next.as_deref())))
 }
 
@@ -92,23 +84,26 @@ fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcErr
         )
     })?;
     let targets = targets(feed, params.get("collection"))?;
+    let asked = match targets.as_slice() {
+        [target] => server.questions.read(&target.nsid, params)?,
+        _ => Asked::default(),
+    };
     let scope = match (
         feed.mixed && params.get("collection").is_none(),
         targets.first(),
     ) {
-        (false, Some(target)) => format!("feed:{name}:{}", target.short),
+        (false, Some(target)) => format!("feed:{name}:{}{}", target.short, asked.scope),
         _ => format!("feed:{name}"),
     };
+    let reader = server.actor(params.need("actor")?)?;
+    let (before, rung) = cursor::of(&scope, params)?;
     Ok(Wanted {
         feed,
         targets,
-        reader: server.actor(params.need("actor")?)?,
-        before: params
-            .get("cursor")
-            .map(|text| cursor::read(&scope, text))
-            .transpose()?,
+        reader,
+        before,
         limit: params.limit()?,
-        filters: Vec::new(),
+        lens: asked.from(rung),
         scope,
     })
 }
@@ -158,7 +153,7 @@ pub(super) fn page(server: &Server, wanted: &Wanted<'_>) -> Result<ShownPage, Xr
 /// What memory is asked; `None` if it cannot know.
 fn wish<'a>(server: &Server, wanted: &'a Wanted<'_>) -> Option<Wish<'a>> {
     // Timelines hold no bodies: what is filtered by them comes from the store.
-    if wanted.feed.end || !wanted.filters.is_empty() {
+    if wanted.feed.end || !wanted.lens.is_plain() {
         return None;
     }
     let target = match wanted.targets.as_slice() {
@@ -196,7 +191,13 @@ fn from_store(server: &Server, wanted: &Wanted<'_>) -> Result<ShownPage, XrpcErr
         include_self: wanted.feed.include_self,
         before: wanted.before.clone(),
         limit: wanted.limit,
-        filters: wanted.filters.clone(),
+        lens: match wanted.targets.as_slice() {
+            [target] => {
+                let lens = wanted.lens.clone();
+                server.focus(&target.nsid, lens, wanted.before.as_ref())?
+            }
+            _ => Lens::default(),
+        },
         scan_max: server.page_scan_max,
     };
     Ok(server.store.feed(&query)?.into())

@@ -22,6 +22,7 @@ use super::params::Params;
 use super::{Server, body, cursor, reply};
 use crate::config::Config;
 use crate::identity::{IdentityError, Resolver};
+use crate::store::Lens;
 use crate::store::shown::ShownPage;
 
 pub(super) const SKELETON: &str = "app.bsky.feed.getFeedSkeleton";
@@ -245,7 +246,7 @@ fn wanted<'a>(
         reader: reader.to_owned(),
         before: after.map(|text| cursor::read(&scope, text)).transpose()?,
         limit,
-        filters: Vec::new(),
+        lens: Lens::default(),
         scope,
     })
 }

@@ -108,21 +108,18 @@ impl<'a> Hydration<'a> {
         let mut extras = vec![String::new(); rows.len()];
         for (relation, limit) in &self.relations {
             let parents: Vec<String> = rows.iter().map(|row| parent(row, relation.by)).collect();
-            let children = server.store.children(relation.lane, &parents, *limit)?;
-            for (extra, children) in extras.iter_mut().zip(children) {
-                if children.count > 0 {
-                    extra.push_str(&format!(",\"{}Count\":{}", relation.name, children.count));
-                }
+            let grouped = !relation.groups.is_empty();
+            let shown = if grouped { 0 } else { *limit };
+            let children = server.store.children(relation.lane, &parents, shown)?;
+            for (extra, children) in extras.iter_mut().zip(&children) {
+                push_count(extra, &relation.name, children.count);
                 if !children.rows.is_empty() {
-                    extra.push_str(&format!(",\"{}\":[", relation.name));
-                    for (index, child) in children.rows.iter().enumerate() {
-                        if index > 0 {
-                            extra.push(',');
-                        }
-                        body::push_record(extra, child);
-                    }
-                    extra.push(']');
+                    extra.push_str(&format!(",\"{}\":", relation.name));
+                    push_children(extra, &children.rows);
                 }
+            }
+            if grouped {
+                push_groups(server, relation, &parents, *limit, &mut extras)?;
             }
         }
         for reference in &self.references {
@@ -149,6 +146,60 @@ impl<'a> Hydration<'a> {
             super::profile::entries(server, dids)?
         ))
     }
+}
+
+fn push_count(out: &mut String, name: &str, count: i64) {
+    if count > 0 {
+        out.push_str(&format!(",\"{name}Count\":{count}"));
+    }
+}
+
+fn push_children(out: &mut String, rows: &[Row]) {
+    out.push('[');
+    for (index, child) in rows.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        body::push_record(out, child);
+    }
+    out.push(']');
+}
+
+/// `"<relation><Group>Count"`, and `"<relation>": {"<group>": […], "other": […]}`.
+fn push_groups(
+    server: &Server,
+    relation: &RelationPlan,
+    parents: &[String],
+    limit: usize,
+    extras: &mut [String],
+) -> Result<(), XrpcError> {
+    let mut shown = vec![String::new(); extras.len()];
+    let named = relation
+        .groups
+        .iter()
+        .map(|(name, lane)| (name.as_str(), *lane));
+    let other = relation.other.filter(|_| limit > 0);
+    for (group, lane) in named.chain(other.map(|lane| ("other", lane))) {
+        let children = server.store.children(lane, parents, limit)?;
+        let each = extras.iter_mut().zip(shown.iter_mut()).zip(&children);
+        for ((extra, shown), children) in each {
+            if Some(lane) != relation.other {
+                let name = format!("{}{}", relation.name, capital(group));
+                push_count(extra, &name, children.count);
+            }
+            if !children.rows.is_empty() {
+                let comma = if shown.is_empty() { "" } else { "," };
+                shown.push_str(&format!("{comma}\"{group}\":"));
+                push_children(shown, &children.rows);
+            }
+        }
+    }
+    for (extra, shown) in extras.iter_mut().zip(shown) {
+        if !shown.is_empty() {
+            extra.push_str(&format!(",\"{}\":{{{shown}}}", relation.name));
+        }
+    }
+    Ok(())
 }
 
 fn flag(params: &Params, name: &str) -> Result<bool, XrpcError> {

@@ -51,8 +51,10 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::fanout::Fanout;
 use crate::metrics as names;
+use crate::search::SearchIndex;
 use crate::status::Status;
-use crate::store::{Plan, SharedStore};
+use crate::store::filter::Filter;
+use crate::store::{Lens, Plan, Position, SharedStore};
 use error::XrpcError;
 use params::Params;
 
@@ -82,6 +84,8 @@ pub struct Server {
     pub fanout: Option<Arc<Fanout>>,
     pub status: Arc<Status>,
     pub clock: Clock,
+    /// Where words are found, if a collection can be searched.
+    pub search: Option<Arc<SearchIndex>>,
     /// The operator's part, if it is given any.
     pub admin: Option<admin::Admin>,
     /// The direct API, if a collection is written directly.
@@ -161,16 +165,17 @@ impl Server {
         Self {
             meters,
             namespace: ns.clone(),
+            questions: filters::Questions::new(config, &plan),
             plan,
             store,
             fanout,
             status,
             clock,
+            search: None,
             admin: None,
             direct: None,
             generator: None,
             methods,
-            questions: filters::Questions::new(config),
             page_scan_max: config.timelines.page_scan_max,
             timeout: Duration::from_secs(config.serve.timeout_s),
             slots: Semaphore::new(config.serve.requests_max),
@@ -202,6 +207,23 @@ impl Server {
         all.extend(self.questions.parameters(nsid));
         all.extend(hydrating.iter().map(String::as_str));
         params.only(&all)
+    }
+
+    /// The lens, with the index that knows where to look, if there is one.
+    fn focus(
+        &self,
+        nsid: &str,
+        mut lens: Lens,
+        before: Option<&Position>,
+    ) -> Result<Lens, XrpcError> {
+        let search = lens.filters.iter().find_map(|filter| match filter {
+            Filter::Search(search) => Some(search),
+            Filter::Field(_) => None,
+        });
+        if let (Some(search), None, Some(index)) = (search, &lens.sort, &self.search) {
+            lens.among = index.candidates(nsid, search, before)?;
+        }
+        Ok(lens)
     }
 
     /// What a request is counted under: one of our own names, so that strangers make no new ones.

@@ -16,6 +16,8 @@ pub mod change;
 pub mod filter;
 // Walks over references.
 pub mod graph;
+// Orders other than that of time.
+pub mod ladder;
 // Dead letters as they are asked for.
 pub mod letter;
 // What must be there before a record is applied.
@@ -39,7 +41,7 @@ pub use account::{AccountStatus, Accounting};
 pub use batch::{Batch, Commit, Item, Op, Put, Verdict};
 pub use change::{Change, Drawn, Follows, Loaded};
 pub use letter::{Fate, LetterQuery};
-pub use page::{Children, FeedQuery, ListQuery, Page, Position, Row};
+pub use page::{Children, FeedQuery, Lens, ListQuery, Page, Position, Row};
 pub use plan::{LaneId, Plan, SourceId};
 pub use reference::{Reference, Referrer, ReferrerQuery};
 

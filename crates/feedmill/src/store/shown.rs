@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::page::{Page, Position, Row};
+use super::page::{Page, Position, Row, Rung};
 use crate::clock::Micros;
 
 /// What stands before the URI.
@@ -41,6 +41,8 @@ pub struct ShownPage {
     pub rows: Vec<Arc<Shown>>,
     /// Where the next page begins; `None` only when everything was seen.
     pub next: Option<Position>,
+    /// Of a sorted page, the value at which the next one begins.
+    pub next_rung: Option<Rung>,
 }
 
 impl From<Page> for ShownPage {
@@ -49,6 +51,7 @@ impl From<Page> for ShownPage {
         Self {
             rows: rows.map(|row| Arc::new(Shown::of(row))).collect(),
             next: page.next,
+            next_rung: page.next_rung,
         }
     }
 }

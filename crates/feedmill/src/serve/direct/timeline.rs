@@ -17,8 +17,8 @@ use crate::serve::error::XrpcError;
 use crate::serve::feed::{self, Wanted};
 use crate::serve::params::Params;
 use crate::serve::{Answer, Server};
-use crate::store::Position;
 use crate::store::shown::ShownPage;
+use crate::store::{Lens, Position};
 
 /// Posts of a page where the reader does not say.
 const POSTS: usize = 10;
@@ -119,7 +119,7 @@ fn wanted<'a>(asked: &Asked<'a>, reader: &LocalId, limit: usize) -> Result<Wante
         reader: reader.did(),
         before: None,
         limit,
-        filters: Vec::new(),
+        lens: Lens::default(),
         scope: String::new(),
     })
 }

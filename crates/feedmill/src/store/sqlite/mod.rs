@@ -7,6 +7,7 @@ mod accounts;
 mod adopt;
 mod apply;
 mod children;
+mod climb;
 mod dead;
 mod derive;
 mod feed;
@@ -15,10 +16,13 @@ mod load;
 mod names;
 mod outbox;
 mod parked;
+mod pick;
 mod read;
 mod rebuild;
 mod reference;
 mod schema;
+mod sieve;
+mod tally;
 mod writer;
 
 use std::path::PathBuf;
@@ -165,7 +169,7 @@ impl Store for SqliteStore {
     }
 
     fn list(&self, query: &ListQuery) -> Result<Page, StoreError> {
-        self.read(|connection| read::list(connection, &self.ids, query))
+        self.read(|connection| read::list(connection, &self.plan, &self.ids, query))
     }
 
     fn children(
@@ -356,6 +360,14 @@ impl Place {
 
 /// Sorts SQLite's errors by what the caller does about them.
 fn sql(error: Error) -> StoreError {
+    let error = match error {
+        // Another engine's word, carried through.
+        Error::ToSqlConversionFailure(cause) => match cause.downcast::<StoreError>() {
+            Ok(cause) => return *cause,
+            Err(cause) => Error::ToSqlConversionFailure(cause),
+        },
+        error => error,
+    };
     let passing = matches!(
         error.sqlite_error_code(),
         Some(
