@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::rule::{Requires, Rule};
 
 /// One collection.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Collection {
     /// The NSID of its records.
@@ -33,6 +33,9 @@ pub struct Collection {
     /// What must be there before one of its records is applied.
     #[serde(default)]
     pub requires: Vec<Requires>,
+    /// The queue in which its records wait when there are too many.
+    #[serde(default = "default_queue")]
+    pub queue: String,
     /// Written over HTTP by an app; what the network says about it is not of interest.
     #[serde(default)]
     pub direct: bool,
@@ -48,7 +51,7 @@ pub struct Collection {
 }
 
 /// A record that a field names.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
     /// Short name of the named record's collection.
@@ -58,7 +61,7 @@ pub struct Reference {
 }
 
 /// Records that name a parent.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Relation {
     /// Short name of the children's collection.
@@ -115,7 +118,7 @@ impl Relation {
 }
 
 /// What of its parent a child names.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Match {
     /// Its URI; the id of a record that was written directly.
@@ -126,7 +129,7 @@ pub enum Match {
 }
 
 /// Which field tells a record's time.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum TimeField {
     /// A dotted path.
@@ -136,7 +139,7 @@ pub enum TimeField {
 }
 
 /// A method of a collection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Method {
     #[serde(rename = "listRecords")]
     ListRecords,
@@ -145,7 +148,7 @@ pub enum Method {
 }
 
 /// How a field is compared.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Queryable {
     /// `range` also offers `<field>Min` and `<field>Max`.
@@ -157,7 +160,7 @@ pub struct Queryable {
 }
 
 /// What a field holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compared {
     Text,
@@ -175,6 +178,10 @@ impl Queryable {
 
 fn created_at() -> TimeField {
     TimeField::Path("createdAt".into())
+}
+
+fn default_queue() -> String {
+    super::queue::DEFAULT.into()
 }
 
 fn subject_uri() -> String {

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::replicate::settings::LogSettings;
 
@@ -23,6 +23,8 @@ pub mod direct;
 pub mod feed;
 // Where in the file a key stands.
 mod place;
+// Which records are worked on first.
+pub mod queue;
 // Business rules, and what a record requires.
 pub mod rule;
 // What happens to records that cannot go on.
@@ -33,6 +35,7 @@ pub mod stage;
 pub use collection::Collection;
 pub use direct::Direct;
 pub use feed::Feed;
+pub use queue::Queue;
 pub use settle::Settle;
 pub use stage::{Intake, Serve, Source, Store, Timelines, Verify};
 
@@ -40,7 +43,7 @@ pub use stage::{Intake, Serve, Source, Store, Timelines, Verify};
 pub const TEMPLATE: &str = include_str!("template.toml");
 
 /// The whole configuration.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// NSID prefix of our own methods: `/xrpc/<namespace>.getFeed`.
@@ -51,6 +54,9 @@ pub struct Config {
     /// Feeds served, by name.
     #[serde(default)]
     pub feeds: BTreeMap<String, Feed>,
+    /// Queues, by name.
+    #[serde(default)]
+    pub queues: BTreeMap<String, Queue>,
     /// Streams read.
     #[serde(default, rename = "source")]
     pub sources: Vec<Source>,
@@ -182,6 +188,7 @@ impl Config {
             })
             .or_else(|| self.store.fault())
             .or_else(|| self.intake.fault())
+            .or_else(|| queue::fault(self))
             .or_else(|| self.settle.fault())
             .or_else(|| self.timelines.fault())
             .or_else(|| self.serve.fault())

@@ -8,6 +8,7 @@
 
 mod crowd;
 mod decode;
+mod intake;
 mod load;
 mod meter;
 mod read;
@@ -40,6 +41,8 @@ pub(super) struct Bench {
 enum Name {
     /// Frames opened and hashed; and with every proof checked
     Decode,
+    /// Raw frames to committed rows, at five million rows
+    Intake,
     /// Posts held against their lexicon
     Validate,
     /// Pushes into capped timelines of a million active readers
@@ -100,6 +103,7 @@ impl Bench {
         let scale = self.scale.clamp(0.001, 1.0);
         let report = match self.name {
             Name::Decode => decode::run()?,
+            Name::Intake => intake::run(scale)?,
             Name::Validate => validate::run()?,
             Name::Fanout => timelines::fanout(scale)?,
             Name::Coldstart => timelines::coldstart(scale),

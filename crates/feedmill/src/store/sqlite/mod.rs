@@ -16,6 +16,7 @@ mod load;
 mod names;
 mod outbox;
 mod parked;
+mod pending;
 mod pick;
 mod read;
 mod rebuild;
@@ -285,6 +286,10 @@ impl Store for SqliteStore {
 
     fn waiting(&self) -> Result<Waiting, StoreError> {
         self.read(dead::waiting)
+    }
+
+    fn queues(&self) -> Result<Vec<super::queue::Depth>, StoreError> {
+        self.read(|connection| pending::depths(connection, &self.plan))
     }
 
     fn referrers(&self, query: &ReferrerQuery) -> Result<Vec<Referrer>, StoreError> {

@@ -36,6 +36,7 @@ pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Err
     };
     fill(&tx, plan, &ids, &new_lanes, &new_sources)?;
     raise(&tx, plan, &ids, &new_ladders)?;
+    super::pending::align(&tx, plan)?;
     tx.commit()?;
     Ok(ids)
 }
