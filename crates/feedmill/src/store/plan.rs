@@ -282,7 +282,7 @@ impl Plan {
         // An account that is hidden takes its children out of the counts, so they must be found by author.
         self.lane(child, &["author".to_owned()], None, &[], false);
         let keys = std::slice::from_ref(&relation.field);
-        let groups = relation.groups.iter().map(|(group, _)| {
+        let groups = relation.groups.keys().map(|group| {
             let condition = relation.condition(Some(group));
             let lane = self.lane(child, keys, condition.as_deref(), &[], true);
             (group.clone(), lane)

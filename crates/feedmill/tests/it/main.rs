@@ -24,6 +24,7 @@ mod paging;
 mod peers;
 mod photos;
 mod pool;
+mod question;
 mod queues;
 mod references;
 mod rules;

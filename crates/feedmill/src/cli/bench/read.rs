@@ -138,7 +138,7 @@ fn measure(folder: &Path, scale: f64) -> Result<Report, Ending> {
     let runtime = super::super::runtime()?;
     let directory = runtime.block_on(directory(&key))?;
     let posts = (POSTS * scale).max(5_000.0) as usize;
-    let cache_mib = (posts * CACHED_BYTES >> 20).max(1);
+    let cache_mib = ((posts * CACHED_BYTES) >> 20).max(1);
     let text = config(&folder.join("store.db"), &directory, cache_mib);
     let file = folder.join("feedmill.toml");
     std::fs::write(&file, &text)?;
