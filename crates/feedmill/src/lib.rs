@@ -68,6 +68,9 @@ pub mod branch;
 // The outbox as a space of the log.
 pub mod publish;
 
+// Words, drawn from the outbox.
+pub mod search;
+
 // Timelines in memory, drawn from the outbox.
 pub mod fanout;
 

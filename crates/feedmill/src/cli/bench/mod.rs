@@ -9,8 +9,10 @@
 mod crowd;
 mod decode;
 mod intake;
+mod load;
 mod log;
 mod meter;
+mod read;
 mod redis;
 mod timelines;
 mod validate;
@@ -31,6 +33,9 @@ pub(super) struct Bench {
     /// Share of the full workload; figures are only comparable at 1
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
+    /// What the static baseline of `read` serves
+    #[arg(long, hide = true)]
+    body: Vec<std::path::PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -51,6 +56,11 @@ enum Name {
     Log,
     /// Fan-out and read at one and at ten million records
     Growth,
+    /// Pages over HTTP, hydrated and as skeletons
+    Read,
+    /// The baseline of `read`
+    #[value(hide = true)]
+    Static,
 }
 
 /// What a bench found.
@@ -103,6 +113,8 @@ impl Bench {
             Name::Delete => timelines::delete(scale)?,
             Name::Log => log::run(scale)?,
             Name::Growth => timelines::growth(scale),
+            Name::Read => read::run(scale)?,
+            Name::Static => return read::serve_static(&self.body),
         };
         let name = self
             .name
