@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use record::value::Value;
 
 use crate::config::Config;
-use crate::config::collection::{Match, Method};
+use crate::config::collection::Match;
 use crate::config::feed::KeyRule;
 use crate::expression::{Expression, Scope};
 use crate::local::{self, LocalId};
@@ -167,9 +167,8 @@ impl Plan {
                 plan.actors
                     .insert(nsid.clone(), config.direct.actor.clone());
             }
-            if collection.methods.contains(&Method::ListRecords) {
-                plan.lane(nsid, &["author".to_owned()], None, &[]);
-            }
+            // Listed or not: an account that goes must find all that it wrote.
+            plan.lane(nsid, &["author".to_owned()], None, &[]);
         }
         for (name, feed) in &config.feeds {
             let targets = feed

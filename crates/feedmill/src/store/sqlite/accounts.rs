@@ -347,7 +347,7 @@ impl<'a> Apply<'a> {
         self.tx
             .prepare_cached(
                 "INSERT INTO account (key, status, status_us) VALUES (?1, ?2, ?3)
-                 ON CONFLICT (key) DO UPDATE SET status = ?2, status_us = ?3",
+                 ON CONFLICT (key) DO UPDATE SET status = ?2, status_us = ?3, doubt = 0",
             )?
             .execute(params![key, status.code(), time_us])?;
         self.tally.applied += 1;
