@@ -39,6 +39,7 @@ impl Apply<'_> {
     /// Marks every account that is in step, doubts every account's standing, and has every list read again from its beginning.
     pub(super) fn all_due(&mut self) -> Result<(), Error> {
         let deleted = AccountStatus::Deleted.code();
+        self.names.accounts.clear();
         self.tx
             .prepare_cached("UPDATE account SET repair = ?1 WHERE repair = 0 AND status <> ?2")?
             .execute([DUE, deleted])?;
