@@ -19,6 +19,7 @@ mod hostile;
 mod jetstream;
 mod life;
 mod log_cli;
+mod log_faults;
 mod manners;
 mod measures;
 mod oracle;
