@@ -208,7 +208,7 @@ impl Backfill {
                     address.push_str(&format!("&{name}={value}"));
                 }
             }
-            self.resolver.client().get(address).send().await
+            self.resolver.named_client().get(address).send().await
         };
         let mut response = ask("listReposByCollection", Some(collection)).await?;
         if matches!(response.status().as_u16(), 404 | 501) {

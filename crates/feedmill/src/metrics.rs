@@ -38,6 +38,10 @@ pub const COMMIT_SECONDS: &str = "feedmill_store_commit_seconds";
 pub const REQUESTS: &str = "feedmill_http_requests_total";
 /// Seconds a request took, by method.
 pub const REQUEST_SECONDS: &str = "feedmill_http_request_duration_seconds";
+/// Connections of clients that are open.
+pub const HTTP_CONNECTIONS: &str = "feedmill_http_connections";
+/// Requests and connections that met a limit, by limit.
+pub const LIMITED: &str = "feedmill_http_limited_total";
 /// Feed pages answered, by where they came from.
 pub const PAGES: &str = "feedmill_feed_pages_total";
 /// Changes a branch has still to draw, by branch.
@@ -72,6 +76,11 @@ pub const ALL: &[(&str, &str)] = &[
     (COMMIT_SECONDS, "seconds a store transaction took"),
     (REQUESTS, "requests answered, by method and status"),
     (REQUEST_SECONDS, "seconds a request took, by method"),
+    (HTTP_CONNECTIONS, "connections of clients that are open"),
+    (
+        LIMITED,
+        "requests and connections that met a limit, by limit",
+    ),
     (PAGES, "feed pages answered, by where they came from"),
     (
         BRANCH_BEHIND,
@@ -94,7 +103,7 @@ pub fn recorder() -> &'static PrometheusHandle {
         drop(metrics::set_global_recorder(recorder));
         for (name, meaning) in ALL {
             match *name {
-                LAG | QUEUE | DEAD | PARKED => describe_gauge!(*name, *meaning),
+                LAG | QUEUE | DEAD | PARKED | HTTP_CONNECTIONS => describe_gauge!(*name, *meaning),
                 COMMIT_SECONDS | REQUEST_SECONDS => describe_histogram!(*name, *meaning),
                 _ => describe_counter!(*name, *meaning),
             }

@@ -4,6 +4,8 @@ mod bench;
 mod config;
 mod dead;
 mod demo;
+mod lexicons;
+mod publish;
 mod run;
 mod simulate;
 
@@ -45,6 +47,13 @@ enum Verb {
     /// Dead letters: list, show, replay, discard
     #[command(subcommand)]
     Dead(dead::Dead),
+    /// Lexicons of our methods, for code generators
+    #[command(subcommand)]
+    Lexicons(lexicons::Lexicons),
+    /// Write the record by which Bluesky clients find a feed
+    PublishFeed(publish::Publish),
+    /// Delete that record
+    UnpublishFeed(publish::Unpublish),
     /// Simulated networks
     #[command(subcommand)]
     Sim(simulate::Sim),
@@ -63,6 +72,9 @@ pub fn main() -> ExitCode {
         Verb::Init { file } => config::init(&file),
         Verb::CheckConfig { file } => config::check(&file),
         Verb::Dead(dead) => dead.run(),
+        Verb::Lexicons(lexicons) => lexicons.run(),
+        Verb::PublishFeed(publish) => publish.run(),
+        Verb::UnpublishFeed(unpublish) => unpublish.run(),
         Verb::Sim(sim) => sim.run(),
         Verb::Bench(bench) => bench.run(),
     };

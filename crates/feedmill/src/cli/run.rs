@@ -38,6 +38,8 @@ pub(super) struct Run {
 /// What the environment alone may say; shown below the options.
 pub(super) const SECRETS: &str = "Environment only:
   FEEDMILL_APP_TOKEN   token with which the app writes over the direct API
+  FEEDMILL_ADMIN_TOKEN the operator's token, for /admin
+  FEEDMILL_NOTIFY_TOKEN token of who may call notifyOfUpdate if serve.notify asks for it
   FEEDMILL_SECRET      key under which readers' tokens are made; the app token unless set
   RUST_LOG             what is logged, e.g. warn or feedmill=debug
   FEEDMILL_LOG_JSON    set to anything: log lines are JSON";

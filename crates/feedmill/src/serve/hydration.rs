@@ -20,7 +20,7 @@ use crate::store::Row;
 use crate::store::plan::{ReferencePlan, RelationPlan};
 
 /// Children shown with each parent at most.
-const CHILDREN_MAX: usize = 50;
+pub(super) const CHILDREN_MAX: usize = 50;
 
 /// What a request wants beside the records.
 #[derive(Debug)]
