@@ -7,6 +7,9 @@
 //! [`Intake::step`] is the stage itself, plain and synchronous: a batch of
 //! frames and the time in, one transaction out. [`run`] is the thread around it.
 
+// What was said already about a stream.
+mod caution;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,6 +18,8 @@ use std::time::{Duration, Instant};
 use metrics::{counter, gauge, histogram};
 use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
+
+use caution::Cautions;
 
 use crate::clock::{Clock, Micros};
 use crate::decode::{Opened, Opener};
@@ -26,7 +31,7 @@ use crate::store::{Committed, SharedStore, StoreError};
 
 /// Pause before a store that could not answer is asked again, doubling up to `PAUSE_MAX`.
 const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// One source's intake.
 #[derive(Debug)]
@@ -38,7 +43,9 @@ pub struct Intake {
     rewind: Arc<Rewind>,
     status: Arc<Status>,
     places: HashMap<Arc<str>, Place>,
-    cautioned: bool,
+    cautions: Cautions,
+    /// The same frames come again, because the store could not take them.
+    again: bool,
 }
 
 /// Where one host is read.
@@ -81,7 +88,8 @@ impl Intake {
             rewind,
             status,
             places: HashMap::new(),
-            cautioned: false,
+            cautions: Cautions::default(),
+            again: false,
         }
     }
 
@@ -104,6 +112,7 @@ impl Intake {
         };
         let mut place = self.place(&row)?;
         let mut event_us = None;
+        let mut strange = Vec::new();
         for arrival in frames {
             match doubted(self.opener.open(&arrival.frame), arrival) {
                 Opened::Item { seq, item, time_us } => {
@@ -111,12 +120,10 @@ impl Intake {
                     event_us = time_us.or(event_us);
                     items.push(item);
                 }
-                Opened::Unopened(letter) => {
-                    self.caution(&letter.message);
-                    items.push(Item::Unopened(letter));
-                }
+                Opened::Unopened(letter) => items.push(Item::Unopened(letter)),
                 Opened::Unknown { kind } => {
-                    self.caution(&format!("event kind {kind:?} is new to this version"));
+                    let cause = format!("event kind {kind:?} is new to this version");
+                    strange.push((kind, cause));
                     items.push(Item::Filtered(1));
                 }
                 Opened::Info { name, message } => {
@@ -134,21 +141,24 @@ impl Intake {
                         };
                         self.rewind.ask(&row, 0);
                     }
-                    warn!(
-                        source = self.source,
-                        error, message, "the host ended the stream"
-                    );
+                    let cause = format!("the host ended the stream: {message}");
+                    strange.push((error, cause));
                 }
             }
         }
-        count_refusals(&items);
+        if !self.again {
+            count_refusals(&items);
+            self.caution(now_us, &items, &strange);
+        }
         let batch = Batch {
             source: row.to_string(),
             cursor: place.settle(frames.last().and_then(|last| last.floor)),
             now_us,
             items,
         };
-        let committed = self.store.commit(batch)?;
+        let committed = self.store.commit(batch);
+        self.again = committed.is_err();
+        let committed = committed?;
         self.places.insert(row, place);
         self.note(now_us, frames.len(), &committed, event_us, place.durable);
         Ok(committed)
@@ -166,14 +176,11 @@ impl Intake {
         }
     }
 
-    /// Logs the first strange frame; the rest are counted.
-    fn caution(&mut self, cause: &str) {
-        if !self.cautioned {
-            self.cautioned = true;
-            warn!(
-                source = self.source,
-                cause, "a frame could not be used; further ones are counted, not logged"
-            );
+    /// Says once what is wrong with the stream; the rest is counted.
+    fn caution(&mut self, now_us: Micros, items: &[Item], strange: &[(String, String)]) {
+        self.cautions.say_all(now_us, &self.source, items);
+        for (kind, cause) in strange {
+            self.cautions.say(now_us, &self.source, kind, cause);
         }
     }
 
@@ -292,21 +299,23 @@ pub fn run(
                 }
             }
         }
-        if !commit_until_done(&mut intake, &batch, clock, broken) {
+        if !commit_until_done(&mut intake, &batch, &frames, clock, broken) {
             return;
         }
     }
 }
 
 /// Steps until the batch is durable. A store that cannot answer pauses the
-/// intake and costs no attempt; a damaged one ends it.
+/// intake and costs no attempt; a damaged one ends it, and so does the wish to stop.
 fn commit_until_done(
     intake: &mut Intake,
     batch: &[Arrival],
+    frames: &mpsc::Receiver<Arrival>,
     clock: &Clock,
     broken: &watch::Sender<u64>,
 ) -> bool {
     let mut pause = PAUSE;
+    let mut stopped: Option<Instant> = None;
     loop {
         let begun = Instant::now();
         match intake.step(clock.now_us(), batch) {
@@ -315,14 +324,27 @@ fn commit_until_done(
                 if !committed.broken.is_empty() {
                     broken.send_modify(|count| *count += committed.broken.len() as u64);
                 }
+                if let Some(stopped) = stopped {
+                    let seconds = stopped.elapsed().as_secs();
+                    info!(seconds, "the store can be written again; intake goes on");
+                }
                 return true;
             }
             Err(StoreError::Passing(cause)) => {
-                error!(
-                    cause,
-                    pause_ms = pause.as_millis() as u64,
-                    "the store cannot be written; intake waits"
-                );
+                // Said once: whoever repairs it needs no line for every attempt.
+                if stopped.is_none() {
+                    error!(
+                        cause,
+                        "the store cannot be written; intake stops, nothing is lost, and it goes on by itself"
+                    );
+                }
+                stopped.get_or_insert(begun);
+                if frames.is_closed() {
+                    warn!(
+                        "asked to stop while the store cannot be written; what was not stored is read again at the next start"
+                    );
+                    return false;
+                }
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(PAUSE_MAX);
             }

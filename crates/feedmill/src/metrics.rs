@@ -103,7 +103,9 @@ pub fn recorder() -> &'static PrometheusHandle {
         drop(metrics::set_global_recorder(recorder));
         for (name, meaning) in ALL {
             match *name {
-                LAG | QUEUE | DEAD | PARKED | HTTP_CONNECTIONS => describe_gauge!(*name, *meaning),
+                LAG | QUEUE | DEAD | PARKED | BRANCH_BEHIND | HTTP_CONNECTIONS => {
+                    describe_gauge!(*name, *meaning);
+                }
                 COMMIT_SECONDS | REQUEST_SECONDS => describe_histogram!(*name, *meaning),
                 _ => describe_counter!(*name, *meaning),
             }

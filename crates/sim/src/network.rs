@@ -21,6 +21,7 @@ use crate::backlog::Backlog;
 use crate::event::SeqEvent;
 use crate::faults::{Fault, Faults, Meddler, Tally, Tongue};
 use crate::traffic::Act;
+use crate::utter::Utterance;
 use crate::wire::{CableListener, Knife};
 use crate::world::World;
 
@@ -324,6 +325,14 @@ impl Network {
         let mut state = self.shared.state();
         self.shared.set_clock(&mut state.world);
         let events = state.world.act(act);
+        self.shared.publish(&mut state, events)
+    }
+
+    /// Lets an account write records of the caller's making; returns how many events tell it.
+    pub fn utter(&self, number: usize, records: Vec<Utterance>) -> usize {
+        let mut state = self.shared.state();
+        self.shared.set_clock(&mut state.world);
+        let events = state.world.utter(number, records);
         self.shared.publish(&mut state, events)
     }
 

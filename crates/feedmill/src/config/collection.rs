@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::rule::{Requires, Rule};
 
 /// One collection.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Collection {
     /// The NSID of its records.
@@ -48,7 +48,7 @@ pub struct Collection {
 }
 
 /// A record that a field names.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
     /// Short name of the named record's collection.
@@ -58,7 +58,7 @@ pub struct Reference {
 }
 
 /// Records that name a parent.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Relation {
     /// Short name of the children's collection.
@@ -72,7 +72,7 @@ pub struct Relation {
 }
 
 /// What of its parent a child names.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Match {
     /// Its URI; the id of a record that was written directly.
@@ -83,7 +83,7 @@ pub enum Match {
 }
 
 /// Which field tells a record's time.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum TimeField {
     /// A dotted path.
@@ -93,7 +93,7 @@ pub enum TimeField {
 }
 
 /// A method of a collection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Method {
     #[serde(rename = "listRecords")]
     ListRecords,
@@ -102,7 +102,7 @@ pub enum Method {
 }
 
 /// How a field is compared.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Queryable {
     /// `range` also offers `<field>Min` and `<field>Max`.
@@ -114,7 +114,7 @@ pub struct Queryable {
 }
 
 /// What a field holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compared {
     Text,

@@ -1,9 +1,9 @@
 //! `[identity]`: how names of accounts are resolved, and what may be asked on the way.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Names of accounts, and requests to hosts that others name.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Identity {
     /// Hosts that DID documents name may be on private addresses, and without TLS. Unless set, only

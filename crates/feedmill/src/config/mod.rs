@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::replicate::settings::LogSettings;
 
@@ -46,7 +46,7 @@ pub use stage::{Intake, Source, Store, Timelines, Verify};
 pub const TEMPLATE: &str = include_str!("template.toml");
 
 /// The whole configuration.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// NSID prefix of our own methods: `/xrpc/<namespace>.getFeed`.

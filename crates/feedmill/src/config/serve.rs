@@ -1,9 +1,9 @@
 //! `[serve]`: the HTTP server, its limits, and who may ask for what.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The HTTP server.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Serve {
     /// Address to listen on.
@@ -41,7 +41,7 @@ pub struct Serve {
 }
 
 /// Who may call `notifyOfUpdate`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Notify {
     /// The method is not served.

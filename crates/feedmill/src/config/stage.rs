@@ -2,10 +2,10 @@
 
 use std::num::NonZeroUsize;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// `[[source]]`: one stream to read. Exactly one of the addresses is given.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
     /// Name under which its cursor is kept; the address where absent.
@@ -25,7 +25,7 @@ pub struct Source {
 }
 
 /// One address, or a pool of equals.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Urls {
     One(String),
@@ -136,7 +136,7 @@ impl Source {
 }
 
 /// `[store]`: where records come to rest.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
     /// `sqlite://path` or `sqlite::memory:`.
@@ -178,7 +178,7 @@ impl Store {
 }
 
 /// How much of a commit is proved before it is believed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verify {
     /// Hashes, commit signature, and the inductive proof of Sync 1.1.
@@ -190,7 +190,7 @@ pub enum Verify {
 }
 
 /// `[intake]`: from the socket to the store.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Intake {
     /// How much of a commit is proved.
@@ -275,7 +275,7 @@ impl Intake {
 }
 
 /// `[timelines]`: what is held in memory to answer quickly.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timelines {
     /// Memory for timelines, in MiB; 0 answers every page from the store.

@@ -7,11 +7,11 @@
 use blocklog::limits::Limits;
 use blocklog::store::Keep;
 use blocklog::writers::Writers;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Who may append, by name.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WritersSetting {
     /// Everybody, under any name.
@@ -28,7 +28,7 @@ pub enum WritersSetting {
 }
 
 /// How much of a feed is kept.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeepSetting {
     /// Everything.
@@ -55,7 +55,7 @@ impl KeepSetting {
 }
 
 /// `[log]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSettings {
     /// The file that holds the log; without it there is none.

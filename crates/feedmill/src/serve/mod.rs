@@ -21,6 +21,7 @@ mod feed;
 mod filters;
 // Our feeds in a Bluesky client.
 pub mod generator;
+mod graph;
 mod health;
 mod hydration;
 // Tokens of service-auth.
@@ -124,6 +125,7 @@ enum Call {
     Feed,
     ListReferences,
     GetReferences,
+    Graph,
     Profile,
     Cursor,
     Describe,
@@ -163,6 +165,7 @@ impl Server {
             (format!("{ns}.getFeed"), Call::Feed),
             (format!("{ns}.listReferences"), Call::ListReferences),
             (format!("{ns}.getReferences"), Call::GetReferences),
+            (format!("{ns}.getGraph"), Call::Graph),
             (format!("{ns}.getProfile"), Call::Profile),
             (format!("{ns}.getCursor"), Call::Cursor),
             (generator::DESCRIBE.to_owned(), Call::Describe),
@@ -263,6 +266,7 @@ impl Server {
             Some(Call::Feed) => feed::get(self, params),
             Some(Call::ListReferences) => references::list(self, params),
             Some(Call::GetReferences) => references::get(self, params),
+            Some(Call::Graph) => graph::get(self, params),
             Some(Call::Profile) => profile::get(self, params),
             Some(Call::Cursor) => health::cursor(self, params),
             Some(Call::Lexicons) => {

@@ -14,6 +14,8 @@ pub mod batch;
 pub mod change;
 // Which records of a page are shown.
 pub mod filter;
+// Walks over references.
+pub mod graph;
 // Dead letters as they are asked for.
 pub mod letter;
 // What must be there before a record is applied.
@@ -225,6 +227,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         after: Option<&(String, String)>,
         limit: usize,
     ) -> Result<Option<Vec<Reference>>, StoreError>;
+
+    /// Walks the graph of references, in one snapshot.
+    fn walk(&self, walk: &graph::Walk) -> Result<graph::Walked, StoreError>;
 
     /// Readers (accounts with at least one follow of this source), at most `limit`, by number.
     fn followers(

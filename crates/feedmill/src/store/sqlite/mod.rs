@@ -10,6 +10,7 @@ mod children;
 mod dead;
 mod derive;
 mod feed;
+mod graph;
 mod load;
 mod names;
 mod outbox;
@@ -31,6 +32,7 @@ use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension, param
 use super::account::{AccountState, Accounting};
 use super::batch::{Batch, DeadLetter};
 use super::change::{Drawn, Follows, Loaded};
+use super::graph::{Walk, Walked};
 use super::page::{Children, FeedQuery, ListQuery, Page, Position, Row};
 use super::plan::{LaneId, Plan, SourceId};
 use super::{
@@ -292,6 +294,10 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Option<Vec<Reference>>, StoreError> {
         self.read(|connection| reference::references(connection, uri, after, limit))
+    }
+
+    fn walk(&self, walk: &Walk) -> Result<Walked, StoreError> {
+        self.read(|connection| graph::walk(connection, walk))
     }
 
     fn followers(

@@ -36,7 +36,7 @@ pub(super) fn to_row(row: &SqlRow<'_>) -> Result<Row, Error> {
     })
 }
 
-fn split(uri: &str) -> Option<(&str, &str, &str)> {
+pub(super) fn split(uri: &str) -> Option<(&str, &str, &str)> {
     let mut parts = uri.strip_prefix("at://")?.splitn(3, '/');
     Some((parts.next()?, parts.next()?, parts.next()?))
 }
