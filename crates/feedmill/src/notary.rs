@@ -148,7 +148,7 @@ impl Notary {
                 let key = resolver.key(&did).await;
                 drop(permit);
                 match (key, pauses.next()) {
-                    (Err(IdentityError::Unreachable(_)), Some(pause)) => {
+                    (Err(IdentityError::Unreachable(_) | IdentityError::Missing), Some(pause)) => {
                         tokio::time::sleep(pause).await;
                     }
                     (key, _) => return (did, key),

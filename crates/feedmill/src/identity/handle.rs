@@ -71,10 +71,7 @@ impl Resolver {
             [_, _, ..] => return Ok(None), // two answers are no answer
             [] => {}
         }
-        match self.by_https(handle).await {
-            Ok(found) => Ok(found),
-            Err(error) => Err(error),
-        }
+        self.by_https(handle).await
     }
 
     async fn by_https(&self, handle: &str) -> Result<Option<String>, IdentityError> {
@@ -99,7 +96,11 @@ impl Resolver {
     async fn claims_back(&self, did: &str, handle: &str) -> Result<bool, IdentityError> {
         let named = match self.named(did).await {
             Ok(named) => named,
-            Err(IdentityError::Unresolvable(_) | IdentityError::Forbidden(_)) => return Ok(false),
+            Err(
+                IdentityError::Unresolvable(_)
+                | IdentityError::Missing
+                | IdentityError::Forbidden(_),
+            ) => return Ok(false),
             Err(error) => return Err(error),
         };
         let own = named.handle.map(|own| own.to_ascii_lowercase());

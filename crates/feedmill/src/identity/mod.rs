@@ -40,6 +40,9 @@ pub enum IdentityError {
     /// Try again later.
     #[error("cannot ask for a name")]
     Nameless(#[from] NamesError),
+    /// Nobody is registered under it, or not yet.
+    #[error("there is no such DID")]
+    Missing,
     /// It is where we do not go.
     #[error("not asked")]
     Forbidden(#[from] Forbidden),
@@ -215,7 +218,7 @@ impl Resolver {
         };
         let response = request.send().await?;
         if matches!(response.status().as_u16(), 404 | 410) {
-            return Err(IdentityError::Unresolvable("there is no such DID"));
+            return Err(IdentityError::Missing);
         }
         let body = limited(response.error_for_status()?, DOCUMENT_BYTES_MAX).await?;
         let document: Document = serde_json::from_slice(&body)

@@ -92,6 +92,9 @@ impl Bearers {
             IdentityError::Forbidden(_) => {
                 XrpcError::unauthorized("BadJwtIss", "jwt issuer is not on a public host")
             }
+            IdentityError::Missing => {
+                XrpcError::unauthorized("BadJwtIss", "jwt issuer is not registered")
+            }
             IdentityError::Unresolvable(why) => XrpcError::unauthorized("BadJwtIss", why),
         })
     }

@@ -291,7 +291,7 @@ mod tests {
         let rates = rates(|_| {});
         for number in 0..150_000u32 {
             let address = IpAddr::V4(number.into());
-            drop(rates.take(Asker::Address(address), 1, 0));
+            assert!(rates.take(Asker::Address(address), 1, 0).is_ok());
         }
         assert!(rates.askers.len() <= ASKERS_MAX);
     }
