@@ -118,7 +118,13 @@ fn a_private_feed_is_its_readers_alone() {
     let once = good();
     assert_eq!(feed(&app, READER, Some(&once)).0, 200);
     refused(Some(&once), 401, "BadJwt");
+}
 
+#[test]
+fn a_private_feed_is_not_anothers_and_the_manifest_says_so() {
+    let key = SigningKey::k256([7; 32]).unwrap();
+    let app = world(&Directory::start(key.clone()), "");
+    let good = || made(&key, GET_FEED, |_| {});
     let (status, answer) = feed(&app, AUTHOR, Some(&good()));
     assert_eq!((status, &answer["error"]), (403, &json!("Forbidden")));
     let wanted = app.wait(async {
