@@ -25,6 +25,8 @@ pub mod feed;
 pub mod identity;
 // Where in the file a key stands.
 mod place;
+// Which records are worked on first.
+pub mod queue;
 // Business rules, and what a record requires.
 pub mod rule;
 // The HTTP server.
@@ -38,6 +40,7 @@ pub use collection::Collection;
 pub use direct::Direct;
 pub use feed::Feed;
 pub use identity::Identity;
+pub use queue::Queue;
 pub use serve::Serve;
 pub use settle::Settle;
 pub use stage::{Intake, Source, Store, Timelines, Verify};
@@ -57,6 +60,9 @@ pub struct Config {
     /// Feeds served, by name.
     #[serde(default)]
     pub feeds: BTreeMap<String, Feed>,
+    /// Queues, by name.
+    #[serde(default)]
+    pub queues: BTreeMap<String, Queue>,
     /// Streams read.
     #[serde(default, rename = "source")]
     pub sources: Vec<Source>,
@@ -191,6 +197,7 @@ impl Config {
             })
             .or_else(|| self.store.fault())
             .or_else(|| self.intake.fault())
+            .or_else(|| queue::fault(self))
             .or_else(|| self.settle.fault())
             .or_else(|| self.timelines.fault())
             .or_else(|| self.serve.fault())
