@@ -12,6 +12,8 @@ use super::{BODY_BYTES_MAX, IdentityError, Resolver, limited};
 /// How long an answer is good; a refusal for less, so that a new handle is soon known.
 const FRESH: Duration = Duration::from_secs(3600);
 const REFUSED: Duration = Duration::from_secs(60);
+/// How long somebody who did not answer is left alone.
+const SILENT: Duration = Duration::from_secs(15);
 
 /// Top-level domains under which nobody can prove anything to the world.
 const RESERVED: [&str; 9] = [
@@ -26,22 +28,44 @@ const RESERVED: [&str; 9] = [
     "test",
 ];
 
+/// What is known of a handle.
+#[derive(Debug, Clone)]
+pub(super) enum Known {
+    Did(String),
+    Nobody,
+    /// Nobody could be asked.
+    Silent,
+}
+
 impl Resolver {
     /// The account behind a handle; `None` if there is none that says so itself.
     pub async fn did_of(&self, handle: &str) -> Result<Option<String>, IdentityError> {
         let handle = handle.to_ascii_lowercase();
-        if let Some((at, did)) = self.handles.get(&handle) {
-            let good = if did.is_some() { FRESH } else { REFUSED };
+        if let Some((at, known)) = self.handles.get(&handle) {
+            let (good, answer) = match known {
+                Known::Did(did) => (FRESH, Ok(Some(did))),
+                Known::Nobody => (REFUSED, Ok(None)),
+                Known::Silent => (SILENT, Err(IdentityError::Silent)),
+            };
             if at.elapsed() < good {
-                return Ok(did);
+                return answer;
             }
         }
-        let did = match self.claimed(&handle).await? {
-            Some(did) if self.claims_back(&did, &handle).await? => Some(did),
-            _ => None,
+        let found = self.proved(&handle).await;
+        let known = match &found {
+            Ok(Some(did)) => Known::Did(did.clone()),
+            Ok(None) => Known::Nobody,
+            Err(_) => Known::Silent,
         };
-        self.handles.insert(handle, (Instant::now(), did.clone()));
-        Ok(did)
+        self.handles.insert(handle, (Instant::now(), known));
+        found
+    }
+
+    async fn proved(&self, handle: &str) -> Result<Option<String>, IdentityError> {
+        match self.claimed(handle).await? {
+            Some(did) if self.claims_back(&did, handle).await? => Ok(Some(did)),
+            _ => Ok(None),
+        }
     }
 
     /// The DID that the handle's domain names: DNS first, as the network's rules have it.

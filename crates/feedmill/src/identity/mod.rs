@@ -40,6 +40,9 @@ pub enum IdentityError {
     /// Try again later.
     #[error("cannot ask for a name")]
     Nameless(#[from] NamesError),
+    /// Try again later: it was asked a moment ago.
+    #[error("it did not answer a moment ago")]
+    Silent,
     /// Nobody is registered under it, or not yet.
     #[error("there is no such DID")]
     Missing,
@@ -63,7 +66,7 @@ pub struct Resolver {
     did_web_url: Option<String>,
     has_dns: bool,
     known: Cache<String, (std::time::Instant, Named)>,
-    handles: Cache<String, (std::time::Instant, Option<String>)>,
+    handles: Cache<String, (std::time::Instant, handle::Known)>,
 }
 
 /// What a DID document names.

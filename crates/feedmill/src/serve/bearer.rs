@@ -86,7 +86,7 @@ impl Bearers {
 
     async fn key(&self, did: &str) -> Result<record::key::PublicKey, XrpcError> {
         self.resolver.key(did).await.map_err(|error| match error {
-            IdentityError::Unreachable(_) | IdentityError::Nameless(_) => {
+            IdentityError::Unreachable(_) | IdentityError::Nameless(_) | IdentityError::Silent => {
                 XrpcError::busy("the issuer's DID document cannot be fetched now; try again")
             }
             IdentityError::Forbidden(_) => {
