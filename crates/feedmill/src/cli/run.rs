@@ -21,6 +21,9 @@ pub(super) struct Run {
     /// Use this store instead of the file's, e.g. sqlite://feedmill.db
     #[arg(long, env = "DATABASE_URL")]
     database_url: Option<String>,
+    /// Keep timelines there instead of where the file says, e.g. redis://host
+    #[arg(long, env = "REDIS_URL")]
+    redis_url: Option<String>,
     /// Ask this plc directory instead of the file's
     #[arg(long, env = "PLC_URL")]
     plc_url: Option<String>,
@@ -73,6 +76,9 @@ impl Run {
         }
         if let Some(url) = &self.database_url {
             config.store.url.clone_from(url);
+        }
+        if let Some(url) = &self.redis_url {
+            config.timelines.url.clone_from(url);
         }
         if let Some(url) = &self.plc_url {
             config.intake.plc_url.clone_from(url);

@@ -288,6 +288,8 @@ impl Intake {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timelines {
+    /// Where timelines are kept: `memory:`.
+    pub url: String,
     /// Memory for timelines, in MiB; 0 answers every page from the store.
     pub memory_mib: usize,
     /// Days after its last read that a timeline is kept.
@@ -301,6 +303,7 @@ pub struct Timelines {
 impl Default for Timelines {
     fn default() -> Self {
         Self {
+            url: "memory:".into(),
             memory_mib: 1024,
             ttl_days: 7,
             sync_threshold: 5_000,
@@ -311,6 +314,18 @@ impl Default for Timelines {
 
 impl Timelines {
     pub(super) fn fault(&self) -> Option<(String, String)> {
+        let engine = self.url.split(':').next().unwrap_or_default();
+        let wrong = match engine {
+            "memory" => None,
+            "redis" | "rediss" => Some(
+                "this build has no timelines in Redis; build with --features redis once it exists, or use memory:"
+                    .to_owned(),
+            ),
+            _ => Some(format!("{:?} keeps no timelines; use \"memory:\"", self.url)),
+        };
+        if let Some(problem) = wrong {
+            return Some(("timelines.url".into(), problem));
+        }
         (self.page_scan_max < 200).then(|| {
             (
                 "timelines.page_scan_max".into(),

@@ -13,6 +13,7 @@ mod defaults;
 mod desk;
 mod direct;
 mod disk_full;
+mod environment;
 mod examples;
 mod filters;
 mod hostile;
