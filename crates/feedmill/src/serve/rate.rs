@@ -127,8 +127,8 @@ impl Rates {
     fn address(&self, peer: Option<SocketAddr>, headers: &HeaderMap) -> Option<IpAddr> {
         let told = self.proxy_header.as_ref().and_then(|name| {
             // The last address is the one that our own proxy saw; those before it were told to him.
-            let values = headers.get_all(name).iter();
-            let last = values.last()?.to_str().ok()?;
+            let mut values = headers.get_all(name).iter();
+            let last = values.next_back()?.to_str().ok()?;
             let text = last.rsplit(',').next()?.trim();
             let bare = text.parse().ok();
             bare.or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()))
