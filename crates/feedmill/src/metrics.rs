@@ -48,6 +48,8 @@ pub const REQUEST_SECONDS: &str = "feedmill_http_request_duration_seconds";
 pub const HTTP_CONNECTIONS: &str = "feedmill_http_connections";
 /// Requests and connections that met a limit, by limit.
 pub const LIMITED: &str = "feedmill_http_limited_total";
+/// Records of feed pages looked for in memory, by result.
+pub const RECORD_CACHE: &str = "feedmill_record_cache_total";
 /// Feed pages answered, by where they came from.
 pub const PAGES: &str = "feedmill_feed_pages_total";
 /// Changes a branch has still to draw, by branch.
@@ -92,6 +94,10 @@ pub const ALL: &[(&str, &str)] = &[
     (
         LIMITED,
         "requests and connections that met a limit, by limit",
+    ),
+    (
+        RECORD_CACHE,
+        "records of feed pages looked for in memory, by result",
     ),
     (PAGES, "feed pages answered, by where they came from"),
     (

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use crate::backfill::Backfill;
-use crate::branch::{self, Branch};
+use crate::branch::{self, Branch, BranchError};
 use crate::check::{CheckError, Checker};
 use crate::clock::Clock;
 use crate::config::{Config, Source};
@@ -37,6 +37,7 @@ use crate::replicate;
 use crate::replicate::log::Log;
 use crate::replicate::sqlite::SqliteLog;
 use crate::resync::Resync;
+use crate::search::{SearchBranch, SearchIndex};
 use crate::serve::admin::{Admin, TOKEN};
 use crate::serve::direct::door::Secrets;
 use crate::serve::direct::{Direct, DirectError};
@@ -72,6 +73,8 @@ pub enum Role {
 pub enum StartError {
     #[error("store")]
     Store(#[from] StoreError),
+    #[error("branch")]
+    Branch(#[from] BranchError),
     #[error("checks")]
     Check(#[from] CheckError),
     #[error("direct API")]
@@ -124,8 +127,13 @@ fn opener(source: &Source, decoder: &Decoder) -> Opener {
 }
 
 /// The branches that a configuration asks for; one line each.
-fn branches(_config: &Config) -> Result<Vec<Box<dyn Branch>>, StartError> {
-    Ok(Vec::new())
+fn branches(
+    _config: &Config,
+    search: Option<&Arc<SearchIndex>>,
+) -> Result<Vec<Box<dyn Branch>>, StartError> {
+    let mut branches: Vec<Box<dyn Branch>> = Vec::new();
+    branches.extend(search.map(|index| Box::new(SearchBranch::new(Arc::clone(index))) as _));
+    Ok(branches)
 }
 
 /// A running river.
@@ -174,11 +182,12 @@ impl River {
             river.ingest(config, &start)?;
         }
         if start.role != Role::Ingest {
-            for branch in branches(config)? {
+            let search = SearchIndex::open(config)?;
+            for branch in branches(config, search.as_ref())? {
                 river.branch(branch)?;
             }
             let fanout = river.fan_out(config, &start, &embedded)?;
-            river.serve(config, &start, fanout).await?;
+            river.serve(config, &start, fanout, search).await?;
         }
         Ok(river)
     }
@@ -332,7 +341,9 @@ impl River {
         start: &Start<'_>,
         store: &Arc<SqliteStore>,
     ) -> Result<Option<Arc<Fanout>>, StartError> {
-        let Some((fanout, drawer)) = Fanout::open(&config.timelines, store)? else {
+        let Some((fanout, drawer)) =
+            Fanout::open(&config.timelines, config.serve.cache_mib, store)?
+        else {
             return Ok(None);
         };
         let (clock, stop) = (start.clock.clone(), Arc::clone(&self.stop_drawing));
@@ -349,6 +360,7 @@ impl River {
         config: &Config,
         start: &Start<'_>,
         fanout: Option<Arc<Fanout>>,
+        search: Option<Arc<SearchIndex>>,
     ) -> Result<(), StartError> {
         let listen = |source| StartError::Listen {
             address: config.serve.bind.clone(),
@@ -377,6 +389,7 @@ impl River {
             token: std::env::var(TOKEN).ok(),
             checker: Arc::clone(&self.checker),
         });
+        server.search = search;
         server.direct = direct;
         let resolver = Arc::new(Resolver::new(config)?);
         server.generator = Generator::new(config, Arc::clone(&resolver));

@@ -16,6 +16,9 @@ use crate::identity::{IdentityError, Resolver};
 
 /// Tokens remembered, so that none is taken twice.
 const USED_MAX: usize = 100_000;
+/// Tokens believed again without looking at their signatures, and for how long at most.
+const BELIEVED_MAX: usize = 50_000;
+const BELIEVED_S_MAX: i64 = 60;
 
 /// Knows accounts by their tokens.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub struct Bearers {
     did: String,
     resolver: Arc<Resolver>,
     used: Cache<(String, String), ()>,
+    /// Tokens that may come again and were believed lately, by what they were for: their account, and until when.
+    believed: Cache<(String, String), (String, i64)>,
 }
 
 impl Bearers {
@@ -33,6 +38,7 @@ impl Bearers {
             did,
             resolver,
             used: Cache::new(USED_MAX),
+            believed: Cache::new(BELIEVED_MAX),
         }
     }
 
@@ -53,6 +59,12 @@ impl Bearers {
             .ok_or_else(|| {
                 XrpcError::unauthorized("BadJwt", "send \"Authorization: Bearer <jwt>\"")
             })?;
+        let known = (method.to_owned(), text.to_owned());
+        if let Some((did, until_s)) = self.believed.get(&known)
+            && now_s < until_s
+        {
+            return Ok(Some(did));
+        }
         let token = Token::parse(text)?;
         token.check(&self.did, method, now_s)?;
         let did = token.issuer()?;
@@ -67,6 +79,9 @@ impl Bearers {
                 return Err(XrpcError::unauthorized("BadJwt", "jwt was used before"));
             }
             self.used.insert(name, ());
+        } else {
+            let until_s = token.claims.exp.min(now_s + BELIEVED_S_MAX);
+            self.believed.insert(known, (did.to_owned(), until_s));
         }
         Ok(Some(did.to_owned()))
     }

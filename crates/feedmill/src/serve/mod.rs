@@ -29,6 +29,7 @@ pub mod jwt;
 // Connections.
 pub mod line;
 // What can be asked, said once.
+mod meters;
 pub mod methods;
 // Records fetched because somebody says that they are new.
 pub mod notify;
@@ -38,6 +39,7 @@ mod profile;
 mod rate;
 mod records;
 mod references;
+mod reply;
 pub(crate) mod service;
 
 use std::sync::Arc;
@@ -50,7 +52,7 @@ use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use metrics::{counter, histogram};
+use metrics::counter;
 use tokio::sync::Semaphore;
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
@@ -60,8 +62,10 @@ use crate::config::Config;
 use crate::fanout::Fanout;
 use crate::identity::Resolver;
 use crate::metrics as names;
+use crate::search::SearchIndex;
 use crate::status::Status;
-use crate::store::{Plan, SharedStore};
+use crate::store::filter::Filter;
+use crate::store::{Lens, Plan, Position, SharedStore};
 use error::XrpcError;
 use params::Params;
 
@@ -97,6 +101,8 @@ pub struct Server {
     pub fanout: Option<Arc<Fanout>>,
     pub status: Arc<Status>,
     pub clock: Clock,
+    /// Where words are found, if a collection can be searched.
+    pub search: Option<Arc<SearchIndex>>,
     /// The operator's part, if it is given any.
     pub admin: Option<admin::Admin>,
     /// The direct API, if a collection is written directly.
@@ -115,6 +121,7 @@ pub struct Server {
     page_scan_max: usize,
     timeout: Duration,
     slots: Semaphore,
+    meters: meters::Meters,
 }
 
 /// A method of the API.
@@ -181,13 +188,18 @@ impl Server {
                 });
             }
         }
+        let counted = methods.iter().map(|(name, _)| name.as_str());
+        let meters = meters::Meters::new(counted.chain([generator::SKELETON]));
         Self {
+            meters,
             namespace: ns.clone(),
+            questions: filters::Questions::new(config, &plan),
             plan,
             store,
             fanout,
             status,
             clock,
+            search: None,
             admin: None,
             direct: None,
             generator: None,
@@ -197,7 +209,6 @@ impl Server {
             rates: rate::Rates::new(&config.serve),
             methods,
             service: service::Service::new(config),
-            questions: filters::Questions::new(config),
             page_scan_max: config.timelines.page_scan_max,
             timeout: Duration::from_secs(config.serve.timeout_s),
             slots: Semaphore::new(config.serve.requests_max),
@@ -237,6 +248,23 @@ impl Server {
         params.only(&all)
     }
 
+    /// The lens, with the index that knows where to look, if there is one.
+    fn focus(
+        &self,
+        nsid: &str,
+        mut lens: Lens,
+        before: Option<&Position>,
+    ) -> Result<Lens, XrpcError> {
+        let search = lens.filters.iter().find_map(|filter| match filter {
+            Filter::Search(search) => Some(search),
+            Filter::Field(_) => None,
+        });
+        if let (Some(search), None, Some(index)) = (search, &lens.sort, &self.search) {
+            lens.among = index.candidates(nsid, search, before)?;
+        }
+        Ok(lens)
+    }
+
     /// What a request is counted under: one of our own names, so that strangers make no new ones.
     fn label(&self, path: &str) -> String {
         if path.starts_with("/admin/") {
@@ -256,13 +284,21 @@ impl Server {
         }
     }
 
+    fn method(&self, nsid: &str) -> Option<&Call> {
+        let mut methods = self.methods.iter();
+        methods.find(|(name, _)| name == nsid).map(|(_, call)| call)
+    }
+
+    /// The answer, if it needs neither the store nor a wait.
+    fn call_at_once(&self, nsid: &str, params: &Params) -> Option<Answer> {
+        match self.method(nsid)? {
+            Call::Feed => feed::get_at_once(self, params),
+            _ => None,
+        }
+    }
+
     fn call(&self, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
-        let call = self
-            .methods
-            .iter()
-            .find(|(name, _)| name == nsid)
-            .map(|(_, call)| call);
-        match call {
+        match self.method(nsid) {
             Some(Call::Feed) => feed::get(self, params),
             Some(Call::ListReferences) => references::list(self, params),
             Some(Call::GetReferences) => references::get(self, params),
@@ -324,14 +360,14 @@ async fn limits(State(server): State<Arc<Server>>, request: Request, next: Next)
         return XrpcError::busy("too many requests at once; try again").into_response();
     };
     let begun = Instant::now();
-    let label = server.label(request.uri().path());
+    let path = request.uri().path().to_owned();
     let response = match tokio::time::timeout(server.timeout, next.run(request)).await {
         Ok(response) => response,
         Err(_) => XrpcError::slow().into_response(),
     };
-    histogram!(names::REQUEST_SECONDS, "method" => label.clone())
-        .record(begun.elapsed().as_secs_f64());
-    counter!(names::REQUESTS, "method" => label, "status" => response.status().as_u16().to_string()).increment(1);
+    let label = |path: &str| server.label(path);
+    let meters = &server.meters;
+    meters.count(&path, label, response.status(), begun.elapsed());
     response
 }
 
@@ -340,11 +376,18 @@ async fn answer<F>(server: Arc<Server>, make: F) -> Response
 where
     F: FnOnce(&Server) -> Result<Answer, XrpcError> + Send + 'static,
 {
-    match tokio::task::spawn_blocking(move || make(&server)).await {
-        Ok(Ok(answer)) => answer.into_response(),
-        Ok(Err(error)) => error.into_response(),
-        Err(_) => XrpcError::internal().into_response(),
+    match blocking(server, make).await {
+        Ok(answer) => answer.into_response(),
+        Err(error) => error.into_response(),
     }
+}
+
+async fn blocking<F>(server: Arc<Server>, make: F) -> Result<Answer, XrpcError>
+where
+    F: FnOnce(&Server) -> Result<Answer, XrpcError> + Send + 'static,
+{
+    let made = tokio::task::spawn_blocking(move || make(&server)).await;
+    made.unwrap_or_else(|_| Err(XrpcError::internal()))
 }
 
 async fn xrpc(
@@ -413,8 +456,16 @@ async fn asked(
         };
         notify::answer(&server, issuer.as_deref(), client, &headers, &body).await?
     } else {
+        let tags = request.headers().get(header::IF_NONE_MATCH);
+        // Who proved who he is asks for himself, and that is looked at first.
+        if issuer.is_none()
+            && let Some(answer) = server.call_at_once(nsid, &params)
+        {
+            return Ok(reply::json(answer.body, tags));
+        }
+        let tags = tags.cloned();
         let nsid = nsid.to_owned();
-        answer(server, move |server| {
+        let answered = blocking(server, move |server| {
             if let (Some(issuer), true) = (&issuer, nsid.ends_with(".getFeed"))
                 && server.actor(params.need("actor")?)? != *issuer
             {
@@ -423,8 +474,8 @@ async fn asked(
                 ));
             }
             server.call(&nsid, &params)
-        })
-        .await
+        });
+        reply::json(answered.await?.body, tags.as_ref())
     };
     if let Some(standing) = standing {
         response.extensions_mut().insert(standing);

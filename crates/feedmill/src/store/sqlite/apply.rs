@@ -237,6 +237,8 @@ impl Apply<'_> {
         self.refer(id, &put.links)?;
         let lanes = if place_again {
             let subject = at.subject(id, time);
+            self.books()
+                .enter(self.names, subject, at.nsid, &put.derived)?;
             derive::add(
                 self.tx,
                 self.names,
@@ -270,6 +272,7 @@ impl Apply<'_> {
             return Ok(false);
         }
         let subject = at.subject(old.id, old.time);
+        self.books().strike(self.names, subject, at.nsid, &was)?;
         derive::remove(
             self.tx,
             self.names,
@@ -338,11 +341,13 @@ impl Apply<'_> {
     /// Takes a live record out of every lane, follow list and reference table.
     pub(super) fn withdraw(&mut self, at: &Place<'_>, id: i64, time: i64) -> Result<(), Error> {
         let was = self.derived(at, id)?;
+        let subject = at.subject(id, time);
+        self.books().strike(self.names, subject, at.nsid, &was)?;
         derive::remove(
             self.tx,
             self.names,
             self.ids,
-            at.subject(id, time),
+            subject,
             &was,
             &mut self.changes,
         )?;
