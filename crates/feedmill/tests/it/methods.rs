@@ -41,9 +41,16 @@ createdAt = { type = "range", as = "time" }
 pinned = { as = "boolean" }
 [collections.post.relations.like]
 collection = "like"
+[collections.post.relations.mark]
+collection = "mark"
+group_by = "kind"
+groups = { star = "star", flag = "flag" }
 [collections.post.references.quote]
 collection = "post"
 field = "embed.record.uri"
+[collections.mark]
+collection = "com.example.mark"
+validate = false
 [collections.photo]
 collection = "com.example.photos.photo"
 direct = true
@@ -88,6 +95,12 @@ pub(crate) fn records() -> Vec<Kept> {
             json!({"subject": {"uri": subject}, "createdAt": time}),
         ),
         (
+            READER,
+            "com.example.mark",
+            "1".to_owned(),
+            json!({"subject": {"uri": subject}, "kind": "star", "createdAt": time}),
+        ),
+        (
             AUTHOR,
             "app.bsky.actor.profile",
             "self".to_owned(),
@@ -124,6 +137,7 @@ fn given(method: &methods::Method) -> String {
             ("feed", _) => "timeline".to_owned(),
             ("actor", _) => AUTHOR.to_owned(),
             ("uri", Some("like")) => format!("at://{READER}/app.bsky.feed.like/1"),
+            ("uri", Some("mark")) => format!("at://{READER}/com.example.mark/1"),
             ("uri", Some("follow")) => format!("at://{READER}/app.bsky.graph.follow/1"),
             ("uri", Some("profile")) => format!("at://{AUTHOR}/app.bsky.actor.profile/self"),
             ("uri", Some("photo" | "fan")) => format!(
@@ -193,8 +207,10 @@ fn every_answer_fits_the_lexicon_and_every_lexicon_is_one() {
         answered += 1;
     }
     assert!(answered >= 12, "only {answered} methods answered");
-    let (_, page) = app.get("/xrpc/com.example.post.listRecords?hydrateLike=3&profiles=true");
+    let (_, page) = app.get("/xrpc/com.example.post.listRecords?hydrateLike=3&hydrateMark=2&sort=markStarCount&profiles=true");
     assert_eq!(page["records"][0]["like"][0]["did"], READER);
+    assert_eq!(page["records"][0]["mark"]["star"][0]["did"], READER);
+    assert_eq!(page["records"][0]["markStarCount"], 1);
     let text = page.to_string();
     let value = record::json::from_json(&text).unwrap();
     catalog

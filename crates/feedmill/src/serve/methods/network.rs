@@ -6,10 +6,11 @@ use super::{
     query, refusal,
 };
 use crate::config::Config;
-use crate::config::collection::{Collection, Compared, Method as Served};
+use crate::config::collection::{Collection, Compared, Method as Served, Relation};
 use crate::config::serve::Notify;
 use crate::serve::filters::{camel, capital};
 use crate::serve::generator::{DESCRIBE, POSTS, POSTS_MAX, SKELETON};
+use crate::serve::graph::{DEPTH_DEFAULT, DEPTH_MAX, NODES_DEFAULT, NODES_MAX};
 use crate::serve::hydration::CHILDREN_MAX;
 use crate::serve::params::{LIMIT_DEFAULT, LIMIT_MAX};
 
@@ -27,6 +28,7 @@ pub(super) fn methods(config: &Config) -> Vec<Method> {
     }
     methods.push(get_feed(config));
     methods.extend(references(ns));
+    methods.push(get_graph(ns));
     methods.push(get_profile(ns));
     methods.push(get_cursor(ns));
     methods.push(lexicons(ns));
@@ -76,12 +78,37 @@ fn profile() -> Shape {
     ])
 }
 
+/// The groups in which children are counted; the nameless one is of them all.
+fn groups(relation: &Relation) -> Vec<String> {
+    let mut all = vec![String::new()];
+    all.extend(relation.groups.keys().cloned());
+    all
+}
+
+/// The shapes that a collection's records name.
+fn named(method: Method, collection: &Collection) -> Method {
+    let grouped = collection.relations.iter();
+    let grouped = grouped.filter(|(_, relation)| !relation.groups.is_empty());
+    grouped.fold(method, |method, (name, relation)| {
+        let other = "other".to_owned();
+        let groups = relation.groups.keys().chain([&other]);
+        let lists = groups.map(|group| sometimes(group, Shape::list_of("related")));
+        method.naming(&format!("{name}Groups"), Shape::Object(lists.collect()))
+    })
+}
+
 /// What stands in a collection's records beside themselves.
 fn extras(collection: &Collection) -> Vec<Field> {
     let mut fields = Vec::new();
-    for name in collection.relations.keys() {
-        fields.push(sometimes(&format!("{name}Count"), Shape::count()));
-        fields.push(sometimes(name, Shape::list_of("related")));
+    for (name, relation) in &collection.relations {
+        for group in groups(relation) {
+            let count = format!("{name}{}Count", capital(&group));
+            fields.push(sometimes(&count, Shape::count()));
+        }
+        fields.push(match relation.groups.is_empty() {
+            true => sometimes(name, Shape::list_of("related")),
+            false => sometimes(name, Shape::Named(format!("{name}Groups"))),
+        });
     }
     for name in collection.references.keys() {
         fields.push(sometimes(name, Shape::Named("related".into())));
@@ -133,6 +160,32 @@ fn filters(collection: &Collection) -> Vec<Parameter> {
         }
         found.push(query(name, shape, format!("{path} equals this")));
     }
+    let mut sorts: Vec<String> = collection
+        .queryable
+        .keys()
+        .map(|path| camel(path))
+        .collect();
+    for (name, relation) in &collection.relations {
+        for group in groups(relation) {
+            let count = format!("{name}{}Count", capital(&group));
+            let about = format!("{count} is at least this");
+            found.push(query(format!("{count}Min"), Shape::count(), about));
+            sorts.push(count);
+        }
+    }
+    if !sorts.is_empty() {
+        let orders = vec!["asc".to_owned(), "desc".to_owned()];
+        found.push(query(
+            "sort",
+            Shape::Choice(sorts),
+            "another order than by time",
+        ));
+        found.push(query(
+            "order",
+            Shape::Choice(orders),
+            "which end of it first",
+        ));
+    }
     if !collection.searchable.is_empty() {
         let about = format!("words that {} must hold", collection.searchable.join(", "));
         found.push(query("search", Shape::text(), about));
@@ -151,7 +204,7 @@ fn page() -> Vec<Field> {
 fn list_records(ns: &str, short: &str, collection: &Collection) -> Method {
     let actor = Shape::format("at-identifier");
     let nsid = format!("{ns}.{short}.listRecords");
-    Method::of(Verb::Get, nsid, "Records of a collection, newest first")
+    let method = Method::of(Verb::Get, nsid, "Records of a collection, newest first")
         .with([
             limit(LIMIT_MAX, LIMIT_DEFAULT),
             cursor(),
@@ -164,7 +217,16 @@ fn list_records(ns: &str, short: &str, collection: &Collection) -> Method {
         .naming("record", record(extras(collection)))
         .naming("profile", profile())
         .naming("related", record(Vec::new()))
-        .refuses(&[BAD_CURSOR])
+        .refuses(&[BAD_CURSOR]);
+    named(searched(method), collection)
+}
+
+/// A method that takes a search may refuse it.
+fn searched(method: Method) -> Method {
+    match method.parameters.iter().any(|one| one.name == "search") {
+        true => method.refuses(&[refusal(400, "InvalidSearch", "nothing can be searched so")]),
+        false => method,
+    }
 }
 
 fn get_record(ns: &str, short: &str, collection: &Collection) -> Method {
@@ -182,7 +244,7 @@ fn get_record(ns: &str, short: &str, collection: &Collection) -> Method {
         .naming("related", record(Vec::new()))
         .refuses(&[NOT_FOUND]);
     method.output = super::Output::Json(record(fields));
-    method
+    named(method, collection)
 }
 
 fn get_feed(config: &Config) -> Method {
@@ -203,7 +265,7 @@ fn get_feed(config: &Config) -> Method {
         }
     }
     let about = format!("the feed: {}", names.join(", "));
-    Method::of(
+    let method = Method::of(
         Verb::Get,
         format!("{}.getFeed", config.namespace),
         "A reader's feed, newest first",
@@ -224,7 +286,15 @@ fn get_feed(config: &Config) -> Method {
     .naming("record", record(fields))
     .naming("profile", profile())
     .naming("related", record(Vec::new()))
-    .refuses(&[UNKNOWN_FEED, BAD_CURSOR])
+    .refuses(&[UNKNOWN_FEED, BAD_CURSOR]);
+    let targets = config.feeds.values().flat_map(|feed| feed.targets());
+    let mut shorts: Vec<String> = targets.map(|target| target.collection).collect();
+    shorts.sort();
+    shorts.dedup();
+    let collections = shorts
+        .iter()
+        .filter_map(|short| config.collections.get(short));
+    collections.fold(searched(method), named)
 }
 
 fn references(ns: &str) -> [Method; 2] {
@@ -278,6 +348,53 @@ fn references(ns: &str) -> [Method; 2] {
     .naming("record", record(Vec::new()))
     .refuses(&[BAD_CURSOR, NOT_FOUND]);
     [list, get]
+}
+
+fn get_graph(ns: &str) -> Method {
+    let number = |name: &str, most: usize, default: usize, about: &str| {
+        let shape = Shape::Integer {
+            least: Some(1),
+            most: Some(most as i64),
+            default: Some(default as i64),
+        };
+        query(name, shape, about)
+    };
+    let directions = ["out", "in", "both"].map(str::to_owned).to_vec();
+    let node = vec![
+        always("uri", Shape::text()),
+        always("depth", Shape::count()),
+        always("exists", Shape::Boolean),
+    ];
+    let edge = ["from", "path", "to"].map(|name| always(name, Shape::text()));
+    Method::of(
+        Verb::Get,
+        format!("{ns}.getGraph"),
+        "A walk over references from one record",
+    )
+    .with([
+        needed("uri", Shape::text(), "where the walk begins"),
+        query(
+            "direction",
+            Shape::Choice(directions),
+            "along references, against them, or both",
+        ),
+        query("path", Shape::text(), "only by this field"),
+        number(
+            "depth",
+            DEPTH_MAX,
+            DEPTH_DEFAULT,
+            "steps from the beginning",
+        ),
+        number("limit", NODES_MAX, NODES_DEFAULT, "nodes of the answer"),
+    ])
+    .answers(vec![
+        always("uri", Shape::text()),
+        always("nodes", Shape::list_of("node")),
+        always("edges", Shape::list_of("edge")),
+        always("truncated", Shape::Boolean),
+    ])
+    .naming("node", Shape::Object(node))
+    .naming("edge", Shape::Object(edge.to_vec()))
 }
 
 fn get_profile(ns: &str) -> Method {
