@@ -5,6 +5,7 @@ mod config;
 mod dead;
 mod demo;
 mod lexicons;
+mod log;
 mod publish;
 mod run;
 mod simulate;
@@ -47,6 +48,9 @@ enum Verb {
     /// Dead letters: list, show, replay, discard
     #[command(subcommand)]
     Dead(dead::Dead),
+    /// The log: append, query, tail, list, replicate, verify
+    #[command(subcommand)]
+    Log(log::Log),
     /// Lexicons of our methods, for code generators
     #[command(subcommand)]
     Lexicons(lexicons::Lexicons),
@@ -72,6 +76,7 @@ pub fn main() -> ExitCode {
         Verb::Init { file } => config::init(&file),
         Verb::CheckConfig { file } => config::check(&file),
         Verb::Dead(dead) => dead.run(),
+        Verb::Log(log) => log.run(),
         Verb::Lexicons(lexicons) => lexicons.run(),
         Verb::PublishFeed(publish) => publish.run(),
         Verb::UnpublishFeed(unpublish) => unpublish.run(),
