@@ -7,7 +7,10 @@
 //! [`Intake::step`] is the stage itself, plain and synchronous: a batch of
 //! frames and the time in, one transaction out. [`run`] is the thread around it.
 
-use std::collections::HashMap;
+// What was said already about a stream.
+mod caution;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,17 +19,20 @@ use metrics::{counter, gauge, histogram};
 use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
 
+use caution::Cautions;
+
 use crate::clock::{Clock, Micros};
 use crate::decode::{Opened, Opener};
 use crate::metrics as names;
+use crate::source::tap::Acks;
 use crate::source::{Arrival, Rewind};
 use crate::status::Status;
-use crate::store::batch::{Batch, DeadLetter, Item, Verdict};
+use crate::store::batch::{Batch, DeadLetter, Item};
 use crate::store::{Committed, SharedStore, StoreError};
 
 /// Pause before a store that could not answer is asked again, doubling up to `PAUSE_MAX`.
 const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// One source's intake.
 #[derive(Debug)]
@@ -38,7 +44,15 @@ pub struct Intake {
     rewind: Arc<Rewind>,
     status: Arc<Status>,
     places: HashMap<Arc<str>, Place>,
-    cautioned: bool,
+    cautions: Cautions,
+    /// The same frames come again, because the store could not take them.
+    again: bool,
+    /// Records that may wait in queues.
+    spill_max: i64,
+    /// Some may wait: it is looked before more is taken.
+    crowded: bool,
+    /// Told of each message that is durable, where its source asks for that.
+    acks: Option<Arc<Acks>>,
 }
 
 /// Where one host is read.
@@ -75,14 +89,48 @@ impl Intake {
         status: Arc<Status>,
     ) -> Self {
         Self {
+            spill_max: i64::MAX,
+            crowded: true,
+            acks: None,
             source,
             opener,
             store,
             rewind,
             status,
             places: HashMap::new(),
-            cautioned: false,
+            cautions: Cautions::default(),
+            again: false,
         }
+    }
+
+    /// Takes no frames while more than this many records wait in queues.
+    pub fn spill_max(self, records: usize) -> Self {
+        Self {
+            spill_max: i64::try_from(records).unwrap_or(i64::MAX),
+            ..self
+        }
+    }
+
+    /// Tells the source of each message that is durable.
+    pub fn acknowledging(self, acks: Arc<Acks>) -> Self {
+        Self {
+            acks: Some(acks),
+            ..self
+        }
+    }
+
+    /// Works on queues until no more waits in them than may. Meanwhile no
+    /// frame is taken, and behind the full channel the socket is not read.
+    pub fn make_room(&mut self, now_us: Micros) -> Result<(), StoreError> {
+        while self.crowded {
+            let waiting = self.store.waiting()?.pending;
+            if waiting <= self.spill_max {
+                self.crowded = waiting > 0;
+                break;
+            }
+            tell(&self.store.turn(now_us)?);
+        }
+        Ok(())
     }
 
     fn place(&self, row: &Arc<str>) -> Result<Place, StoreError> {
@@ -104,19 +152,24 @@ impl Intake {
         };
         let mut place = self.place(&row)?;
         let mut event_us = None;
+        let mut done = Vec::new();
+        let mut strange = Vec::new();
         for arrival in frames {
-            match doubted(self.opener.open(&arrival.frame), arrival) {
+            match doubted(self.opener.open(&arrival.frame, now_us), arrival) {
+                Opened::Items { seq, items: told } => {
+                    place.see(seq);
+                    done.push(seq);
+                    items.extend(told);
+                }
                 Opened::Item { seq, item, time_us } => {
                     place.see(seq);
                     event_us = time_us.or(event_us);
                     items.push(item);
                 }
-                Opened::Unopened(letter) => {
-                    self.caution(&letter.message);
-                    items.push(Item::Unopened(letter));
-                }
+                Opened::Unopened(letter) => items.push(Item::Unopened(letter)),
                 Opened::Unknown { kind } => {
-                    self.caution(&format!("event kind {kind:?} is new to this version"));
+                    let cause = format!("event kind {kind:?} is new to this version");
+                    strange.push((kind, cause));
                     items.push(Item::Filtered(1));
                 }
                 Opened::Info { name, message } => {
@@ -134,21 +187,30 @@ impl Intake {
                         };
                         self.rewind.ask(&row, 0);
                     }
-                    warn!(
-                        source = self.source,
-                        error, message, "the host ended the stream"
-                    );
+                    let cause = format!("the host ended the stream: {message}");
+                    strange.push((error, cause));
                 }
             }
         }
-        count_refusals(&items);
+        if !self.again {
+            self.caution(now_us, &items, &strange);
+        }
+        let processed = processed(&items);
         let batch = Batch {
             source: row.to_string(),
             cursor: place.settle(frames.last().and_then(|last| last.floor)),
             now_us,
             items,
         };
-        let committed = self.store.commit(batch)?;
+        let committed = self.store.commit(batch);
+        self.again = committed.is_err();
+        let committed = committed?;
+        count(processed);
+        tell(&committed);
+        if let Some(acks) = &self.acks {
+            acks.done(done);
+        }
+        self.crowded |= committed.accounting.pending > 0;
         self.places.insert(row, place);
         self.note(now_us, frames.len(), &committed, event_us, place.durable);
         Ok(committed)
@@ -166,14 +228,11 @@ impl Intake {
         }
     }
 
-    /// Logs the first strange frame; the rest are counted.
-    fn caution(&mut self, cause: &str) {
-        if !self.cautioned {
-            self.cautioned = true;
-            warn!(
-                source = self.source,
-                cause, "a frame could not be used; further ones are counted, not logged"
-            );
+    /// Says once what is wrong with the stream; the rest is counted.
+    fn caution(&mut self, now_us: Micros, items: &[Item], strange: &[(String, String)]) {
+        self.cautions.say_all(now_us, &self.source, items);
+        for (kind, cause) in strange {
+            self.cautions.say(now_us, &self.source, kind, cause);
         }
     }
 
@@ -204,6 +263,7 @@ impl Intake {
             ("repeated", units.repeated),
             ("superseded", units.superseded),
             ("filtered", units.filtered),
+            ("pending", units.pending),
             ("parked", units.parked),
             ("held", units.held),
             ("dead", units.dead),
@@ -234,8 +294,8 @@ fn doubted(opened: Opened, arrival: &Arrival) -> Opened {
     let letter = DeadLetter {
         did,
         rev,
-        stage: "verify".into(),
-        message: doubt.clone(),
+        stage: doubt.stage.into(),
+        message: doubt.message.clone(),
         raw: crate::check::bytes_for_inspection(&arrival.frame),
         ..DeadLetter::default()
     };
@@ -246,15 +306,36 @@ fn doubted(opened: Opened, arrival: &Arrival) -> Opened {
     }
 }
 
-fn count_refusals(items: &[Item]) {
+/// Operations by collection.
+fn processed(items: &[Item]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
     for item in items {
         let Item::Commit(commit) = item else { continue };
         for op in &commit.ops {
-            counter!(names::PROCESSED, "collection" => op.collection.clone()).increment(1);
-            if let Verdict::Refused(letter) = &op.verdict {
-                counter!(names::REFUSED, "stage" => letter.stage.clone(), "collection" => op.collection.clone()).increment(1);
+            match counts.get_mut(&op.collection) {
+                Some(count) => *count += 1,
+                None => drop(counts.insert(op.collection.clone(), 1)),
             }
         }
+    }
+    counts
+}
+
+fn count(processed: BTreeMap<String, u64>) {
+    for (collection, count) in processed {
+        counter!(names::PROCESSED, "collection" => collection).increment(count);
+    }
+}
+
+/// Counts what a transaction did for queues, and what it buried.
+pub fn tell(committed: &Committed) {
+    for worked in &committed.worked {
+        counter!(names::QUEUE_DONE, "queue" => worked.queue.clone()).increment(worked.done);
+        counter!(names::QUEUE_SPILLED, "queue" => worked.queue.clone()).increment(worked.spilled);
+    }
+    for (stage, collection, count) in &committed.buried {
+        counter!(names::REFUSED, "stage" => stage.clone(), "collection" => collection.clone())
+            .increment(*count);
     }
 }
 
@@ -292,37 +373,53 @@ pub fn run(
                 }
             }
         }
-        if !commit_until_done(&mut intake, &batch, clock, broken) {
+        if !commit_until_done(&mut intake, &batch, &frames, clock, broken) {
             return;
         }
     }
 }
 
 /// Steps until the batch is durable. A store that cannot answer pauses the
-/// intake and costs no attempt; a damaged one ends it.
+/// intake and costs no attempt; a damaged one ends it, and so does the wish to stop.
 fn commit_until_done(
     intake: &mut Intake,
     batch: &[Arrival],
+    frames: &mpsc::Receiver<Arrival>,
     clock: &Clock,
     broken: &watch::Sender<u64>,
 ) -> bool {
     let mut pause = PAUSE;
+    let mut stopped: Option<Instant> = None;
     loop {
         let begun = Instant::now();
-        match intake.step(clock.now_us(), batch) {
+        let room = intake.make_room(clock.now_us());
+        match room.and_then(|()| intake.step(clock.now_us(), batch)) {
             Ok(committed) => {
                 histogram!(names::COMMIT_SECONDS).record(begun.elapsed().as_secs_f64());
                 if !committed.broken.is_empty() {
                     broken.send_modify(|count| *count += committed.broken.len() as u64);
                 }
+                if let Some(stopped) = stopped {
+                    let seconds = stopped.elapsed().as_secs();
+                    info!(seconds, "the store can be written again; intake goes on");
+                }
                 return true;
             }
             Err(StoreError::Passing(cause)) => {
-                error!(
-                    cause,
-                    pause_ms = pause.as_millis() as u64,
-                    "the store cannot be written; intake waits"
-                );
+                // Said once: whoever repairs it needs no line for every attempt.
+                if stopped.is_none() {
+                    error!(
+                        cause,
+                        "the store cannot be written; intake stops, nothing is lost, and it goes on by itself"
+                    );
+                }
+                stopped.get_or_insert(begun);
+                if frames.is_closed() {
+                    warn!(
+                        "asked to stop while the store cannot be written; what was not stored is read again at the next start"
+                    );
+                    return false;
+                }
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(PAUSE_MAX);
             }

@@ -14,6 +14,12 @@ pub const FILTERED: &str = "feedmill_firehose_events_filtered_total";
 pub const REFUSED: &str = "feedmill_firehose_validation_failures_total";
 /// Events waiting, by queue.
 pub const QUEUE: &str = "feedmill_firehose_queue_depth";
+/// Seconds that the first record of a queue has waited in the store.
+pub const QUEUE_AGE: &str = "feedmill_firehose_queue_age_seconds";
+/// Records worked on, by queue.
+pub const QUEUE_DONE: &str = "feedmill_firehose_queue_done_total";
+/// Records put off into the store, by queue.
+pub const QUEUE_SPILLED: &str = "feedmill_firehose_queue_spilled_total";
 /// Dead letters kept.
 pub const DEAD: &str = "feedmill_dead_letters";
 /// Records that wait for another.
@@ -38,8 +44,36 @@ pub const COMMIT_SECONDS: &str = "feedmill_store_commit_seconds";
 pub const REQUESTS: &str = "feedmill_http_requests_total";
 /// Seconds a request took, by method.
 pub const REQUEST_SECONDS: &str = "feedmill_http_request_duration_seconds";
+/// Records of feed pages looked for in memory, by result.
+pub const RECORD_CACHE: &str = "feedmill_record_cache_total";
 /// Feed pages answered, by where they came from.
 pub const PAGES: &str = "feedmill_feed_pages_total";
+/// Blocks added to the log, by how they came.
+pub const LOG_BLOCKS: &str = "feedmill_log_blocks_total";
+/// Messages of the log answered, by kind and result.
+pub const LOG_REQUESTS: &str = "feedmill_log_requests_total";
+/// Blocks given out in pages.
+pub const LOG_READ: &str = "feedmill_log_blocks_read_total";
+/// Blocks refused because another has their key.
+pub const LOG_CONFLICTS: &str = "feedmill_log_conflicts_total";
+/// Blocks let go by retention.
+pub const LOG_EVICTED: &str = "feedmill_log_blocks_evicted_total";
+/// WebSocket connections to the log, open now.
+pub const LOG_CONNECTIONS: &str = "feedmill_log_connections";
+/// Spaces of the log.
+pub const LOG_SPACES: &str = "feedmill_log_spaces";
+/// Live subscriptions, in all spaces.
+pub const LOG_SUBSCRIPTIONS: &str = "feedmill_log_subscriptions";
+/// Highest position, by space.
+pub const LOG_POSITION: &str = "feedmill_log_position";
+/// Positions that a replica has still to pull, by space.
+pub const LOG_BEHIND: &str = "feedmill_log_behind_positions";
+/// Changes a branch has still to draw, by branch.
+pub const BRANCH_BEHIND: &str = "feedmill_branch_behind_changes";
+/// Times a branch could not go on, by branch.
+pub const BRANCH_FAILURES: &str = "feedmill_branch_failures_total";
+/// Times a branch started anew from the records, by branch.
+pub const BRANCH_REBUILDS: &str = "feedmill_branch_rebuilds_total";
 
 /// Name and meaning of each, for the documentation test.
 pub const ALL: &[(&str, &str)] = &[
@@ -51,6 +85,12 @@ pub const ALL: &[(&str, &str)] = &[
     (FILTERED, "operations that were not of interest"),
     (REFUSED, "records refused, by stage and collection"),
     (QUEUE, "events waiting, by queue"),
+    (
+        QUEUE_AGE,
+        "seconds that the first record of a queue has waited in the store",
+    ),
+    (QUEUE_DONE, "records worked on, by queue"),
+    (QUEUE_SPILLED, "records put off into the store, by queue"),
     (DEAD, "dead letters kept"),
     (PARKED, "records that wait for another"),
     (
@@ -66,7 +106,42 @@ pub const ALL: &[(&str, &str)] = &[
     (COMMIT_SECONDS, "seconds a store transaction took"),
     (REQUESTS, "requests answered, by method and status"),
     (REQUEST_SECONDS, "seconds a request took, by method"),
+    (
+        RECORD_CACHE,
+        "records of feed pages looked for in memory, by result",
+    ),
     (PAGES, "feed pages answered, by where they came from"),
+    (LOG_BLOCKS, "blocks added to the log, by how they came"),
+    (
+        LOG_REQUESTS,
+        "messages of the log answered, by kind and result",
+    ),
+    (LOG_READ, "blocks given out in pages"),
+    (
+        LOG_CONFLICTS,
+        "blocks refused because another has their key",
+    ),
+    (LOG_EVICTED, "blocks let go by retention"),
+    (
+        LOG_CONNECTIONS,
+        "WebSocket connections to the log, open now",
+    ),
+    (LOG_SPACES, "spaces of the log"),
+    (LOG_SUBSCRIPTIONS, "live subscriptions, in all spaces"),
+    (LOG_POSITION, "highest position, by space"),
+    (
+        LOG_BEHIND,
+        "positions that a replica has still to pull, by space",
+    ),
+    (
+        BRANCH_BEHIND,
+        "changes a branch has still to draw, by branch",
+    ),
+    (BRANCH_FAILURES, "times a branch could not go on, by branch"),
+    (
+        BRANCH_REBUILDS,
+        "times a branch started anew from the records, by branch",
+    ),
 ];
 
 /// The process's one recorder, installed on first use.
@@ -79,7 +154,10 @@ pub fn recorder() -> &'static PrometheusHandle {
         drop(metrics::set_global_recorder(recorder));
         for (name, meaning) in ALL {
             match *name {
-                LAG | QUEUE | DEAD | PARKED => describe_gauge!(*name, *meaning),
+                LAG | QUEUE | QUEUE_AGE | DEAD | PARKED | BRANCH_BEHIND | LOG_CONNECTIONS
+                | LOG_SPACES | LOG_SUBSCRIPTIONS | LOG_POSITION | LOG_BEHIND => {
+                    describe_gauge!(*name, *meaning)
+                }
                 COMMIT_SECONDS | REQUEST_SECONDS => describe_histogram!(*name, *meaning),
                 _ => describe_counter!(*name, *meaning),
             }

@@ -19,37 +19,43 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::backfill::Backfill;
+use crate::branch::{self, Branch, BranchError};
 use crate::check::{CheckError, Checker};
 use crate::clock::Clock;
 use crate::config::{Config, Source};
 use crate::decode::jetstream::JetstreamDecoder;
+use crate::decode::log::LogDecoder;
+use crate::decode::tap::TapDecoder;
 use crate::decode::{Decoder, Opener};
 use crate::fanout::Fanout;
+use crate::host::Hosts;
 use crate::identity::{IdentityError, Resolver};
 use crate::intake::{self, Gathering, Intake};
 use crate::notary::Notary;
+use crate::publish::Publisher;
 use crate::replicate;
+use crate::replicate::keeper;
 use crate::replicate::log::Log;
 use crate::replicate::sqlite::SqliteLog;
 use crate::resync::Resync;
+use crate::search::{SearchBranch, SearchIndex};
 use crate::serve::admin::{Admin, TOKEN};
 use crate::serve::direct::door::Secrets;
 use crate::serve::direct::{Direct, DirectError};
 use crate::serve::generator::Generator;
 use crate::serve::{self, Server};
 use crate::source::jetstream::Jetstream;
+use crate::source::log::LogStream;
 use crate::source::stream::{Dialect, Stream};
+use crate::source::tap::Acks;
 use crate::source::{Arrival, Rewind};
 use crate::status::{Status, StreamKind};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Plan, SharedStore, StoreError};
 use crate::tend::{self, Tend};
-
-/// How often old blocks of the log are looked for.
-const RETAIN_EVERY: Duration = Duration::from_secs(60);
 
 /// Which parts of the river run in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +73,8 @@ pub enum Role {
 pub enum StartError {
     #[error("store")]
     Store(#[from] StoreError),
+    #[error("branch")]
+    Branch(#[from] BranchError),
     #[error("checks")]
     Check(#[from] CheckError),
     #[error("direct API")]
@@ -98,6 +106,8 @@ pub struct Start<'a> {
 struct Frames {
     frames: mpsc::Receiver<Arrival>,
     rewind: Arc<Rewind>,
+    /// Where the source is told what is durable.
+    acks: Option<Arc<Acks>>,
 }
 
 /// The NSIDs of all collections that are kept.
@@ -108,10 +118,25 @@ fn nsids(config: &Config) -> Vec<String> {
 }
 
 fn opener(source: &Source, decoder: &Decoder) -> Opener {
-    match source.jetstream {
-        Some(_) => Opener::Jetstream(JetstreamDecoder::new(decoder.clone())),
-        None => Opener::Firehose(decoder.clone()),
+    let decoder = decoder.clone();
+    if let Some((_, space)) = source.log_space() {
+        return Opener::Log(LogDecoder::new(JetstreamDecoder::new(decoder), &space));
     }
+    match (&source.jetstream, &source.tap) {
+        (Some(_), _) => Opener::Jetstream(JetstreamDecoder::new(decoder)),
+        (None, Some(_)) => Opener::Tap(TapDecoder::new(decoder)),
+        (None, None) => Opener::Firehose(decoder),
+    }
+}
+
+/// The branches that a configuration asks for; one line each.
+fn branches(
+    _config: &Config,
+    search: Option<&Arc<SearchIndex>>,
+) -> Result<Vec<Box<dyn Branch>>, StartError> {
+    let mut branches: Vec<Box<dyn Branch>> = Vec::new();
+    branches.extend(search.map(|index| Box::new(SearchBranch::new(Arc::clone(index))) as _));
+    Ok(branches)
 }
 
 /// A running river.
@@ -129,7 +154,7 @@ pub struct River {
     intakes: Vec<ThreadHandle<()>>,
     server: Option<JoinHandle<std::io::Result<()>>>,
     stop_drawing: Arc<AtomicBool>,
-    drawer: Option<ThreadHandle<()>>,
+    drawers: Vec<ThreadHandle<()>>,
 }
 
 impl River {
@@ -154,14 +179,18 @@ impl River {
             intakes: Vec::new(),
             server: None,
             stop_drawing: Arc::new(AtomicBool::new(false)),
-            drawer: None,
+            drawers: Vec::new(),
         };
         if start.role != Role::Serve {
             river.ingest(config, &start)?;
         }
         if start.role != Role::Ingest {
+            let search = SearchIndex::open(config)?;
+            for branch in branches(config, search.as_ref())? {
+                river.branch(branch)?;
+            }
             let fanout = river.fan_out(config, &start, &embedded)?;
-            river.serve(config, &start, fanout).await?;
+            river.serve(config, &start, fanout, search).await?;
         }
         Ok(river)
     }
@@ -178,16 +207,21 @@ impl River {
             &config.intake.plc_url,
             config.intake.did_web_url.as_deref(),
         )?);
+        let hosts = Arc::new(Hosts::new(config.intake.host_max));
         let broken = watch::Sender::new(0u64);
         for source in &config.sources {
             let frames = self.stream(config, source, &decoder, &resolver);
-            let stage = Intake::new(
+            let mut stage = Intake::new(
                 source.name(),
                 opener(source, &decoder),
                 Arc::clone(&self.store),
                 frames.rewind,
                 Arc::clone(&self.status),
-            );
+            )
+            .spill_max(config.intake.spill_max);
+            if let Some(acks) = frames.acks {
+                stage = stage.acknowledging(acks);
+            }
             let gathering = Gathering {
                 batch_max: config.intake.batch_max,
                 flush: Duration::from_millis(config.intake.flush_ms),
@@ -206,6 +240,7 @@ impl River {
                 store: Arc::clone(&self.store),
                 decoder,
                 resolver: Arc::clone(&resolver),
+                hosts: Arc::clone(&hosts),
                 clock: start.clock.clone(),
                 status: Arc::clone(&self.status),
             };
@@ -213,7 +248,7 @@ impl River {
             let task = resync.run(config.intake.resync_max, hints, stop);
             self.sources.push(tokio::spawn(task));
         }
-        self.backfill(config, start, resolver, broken);
+        self.backfill(config, start, (resolver, hosts), broken);
         Ok(())
     }
 
@@ -222,7 +257,7 @@ impl River {
         &mut self,
         config: &Config,
         start: &Start<'_>,
-        resolver: Arc<Resolver>,
+        (resolver, hosts): (Arc<Resolver>, Arc<Hosts>),
         broken: watch::Sender<u64>,
     ) {
         let Some(url) = &config.intake.backfill else {
@@ -234,6 +269,7 @@ impl River {
             every_s: (config.intake.backfill_h * 3600).cast_signed(),
             store: Arc::clone(&self.store),
             resolver,
+            hosts,
             clock: start.clock.clone(),
             status: Arc::clone(&self.status),
             broken,
@@ -255,8 +291,23 @@ impl River {
         let pending_max = config.intake.pending_max;
         let (sender, mut frames) = mpsc::channel(pending_max);
         let rewind = Arc::new(Rewind::default());
-        let (dialect, kind) = match source.jetstream {
-            Some(_) => {
+        if let Some((url, space)) = source.log_space() {
+            let (name, intake) = (source.name(), config.intake.clone());
+            let log = LogStream {
+                name,
+                url,
+                space,
+                store: Arc::clone(&self.store),
+                intake,
+                status: Arc::clone(&self.status),
+                frames: sender,
+                rewind: Arc::clone(&rewind),
+            };
+            return self.log_stream(log, frames, rewind);
+        }
+        let acks = Arc::new(Acks::default());
+        let (dialect, kind) = match (&source.jetstream, &source.tap) {
+            (Some(_), _) => {
                 let jetstream = Jetstream {
                     collections: nsids(config),
                     compress: source.compress,
@@ -264,7 +315,8 @@ impl River {
                 };
                 (Dialect::Jetstream(jetstream), StreamKind::Jetstream)
             }
-            None => (Dialect::Firehose, StreamKind::Firehose),
+            (None, Some(_)) => (Dialect::Tap, StreamKind::Tap),
+            (None, None) => (Dialect::Firehose, StreamKind::Firehose),
         };
         self.status.streams.lock().push((source.name(), kind));
         let stream = Stream {
@@ -276,6 +328,7 @@ impl River {
             status: Arc::clone(&self.status),
             frames: sender,
             rewind: Arc::clone(&rewind),
+            acks: Arc::clone(&acks),
         };
         self.sources
             .push(tokio::spawn(stream.run(self.stop_sources.subscribe())));
@@ -285,7 +338,41 @@ impl River {
             self.sources.push(tokio::spawn(notary.run(frames)));
             frames = checked;
         }
-        Frames { frames, rewind }
+        let acks = (kind == StreamKind::Tap).then_some(acks);
+        Frames {
+            frames,
+            rewind,
+            acks,
+        }
+    }
+
+    /// Starts reading the log of a peer.
+    fn log_stream(
+        &mut self,
+        stream: LogStream,
+        frames: mpsc::Receiver<Arrival>,
+        rewind: Arc<Rewind>,
+    ) -> Frames {
+        let named = (stream.name.clone(), StreamKind::Log);
+        self.status.streams.lock().push(named);
+        let task = stream.run(self.stop_sources.subscribe());
+        self.sources.push(tokio::spawn(task));
+        Frames {
+            frames,
+            rewind,
+            acks: None,
+        }
+    }
+
+    /// Starts the thread of a branch; it stops when the server has.
+    fn branch(&mut self, branch: Box<dyn Branch>) -> Result<(), StartError> {
+        let (store, stop) = (Arc::clone(&self.store), Arc::clone(&self.stop_drawing));
+        let thread = std::thread::Builder::new()
+            .name(branch.name().into())
+            .spawn(move || branch::run(branch, &store, &stop))
+            .map_err(StartError::Thread)?;
+        self.drawers.push(thread);
+        Ok(())
     }
 
     /// Loads timelines and starts the thread that draws them.
@@ -295,7 +382,9 @@ impl River {
         start: &Start<'_>,
         store: &Arc<SqliteStore>,
     ) -> Result<Option<Arc<Fanout>>, StartError> {
-        let Some((fanout, drawer)) = Fanout::open(&config.timelines, store)? else {
+        let Some((fanout, drawer)) =
+            Fanout::open(&config.timelines, config.serve.cache_mib, store)?
+        else {
             return Ok(None);
         };
         let (clock, stop) = (start.clock.clone(), Arc::clone(&self.stop_drawing));
@@ -303,7 +392,7 @@ impl River {
             .name("fanout".into())
             .spawn(move || drawer.run(&clock, &stop))
             .map_err(StartError::Thread)?;
-        self.drawer = Some(thread);
+        self.drawers.push(thread);
         Ok(Some(fanout))
     }
 
@@ -312,6 +401,7 @@ impl River {
         config: &Config,
         start: &Start<'_>,
         fanout: Option<Arc<Fanout>>,
+        search: Option<Arc<SearchIndex>>,
     ) -> Result<(), StartError> {
         let listen = |source| StartError::Listen {
             address: config.serve.bind.clone(),
@@ -340,6 +430,7 @@ impl River {
             token: std::env::var(TOKEN).ok(),
             checker: Arc::clone(&self.checker),
         });
+        server.search = search;
         server.direct = direct;
         server.generator = Generator::new(config)?;
         let mut router = serve::router(Arc::new(server), config.serve.body_bytes_max);
@@ -355,7 +446,7 @@ impl River {
         Ok(())
     }
 
-    /// Opens the log and keeps its retention; its paths join the server's.
+    /// Opens the log, publishes in it, and looks after it; its paths join the server's.
     fn log(
         &mut self,
         file: &Path,
@@ -364,26 +455,12 @@ impl River {
     ) -> Result<axum::Router, StartError> {
         let store = Arc::new(SqliteLog::open(file).map_err(StartError::Log)?);
         let log = Log::new(store, config.log.clone(), start.clock.clone());
-        let (keeper, mut stop) = (log.clone(), self.stop_sources.subscribe());
-        self.sources.push(tokio::spawn(async move {
-            while !*stop.borrow() {
-                tokio::select! {
-                    () = tokio::time::sleep(RETAIN_EVERY) => {}
-                    _ = stop.changed() => break,
-                }
-                let log = keeper.clone();
-                match tokio::task::spawn_blocking(move || log.retain()).await {
-                    Ok(Ok(0)) => {}
-                    Ok(Ok(blocks)) => {
-                        info!(blocks, "the log let go of blocks past their retention")
-                    }
-                    Ok(Err(error)) => {
-                        warn!(%error, "the log could not let go of old blocks; it will try again")
-                    }
-                    Err(_) => return,
-                }
-            }
-        }));
+        if let Some(space) = &config.log.publish {
+            let publisher = Publisher::new(log.clone(), space, start.clock.clone());
+            self.branch(Box::new(publisher.map_err(StartError::Log)?))?;
+        }
+        let keeper = keeper::run(log.clone(), self.stop_sources.subscribe());
+        self.sources.push(tokio::spawn(keeper));
         Ok(replicate::router(log))
     }
 
@@ -402,7 +479,7 @@ impl River {
             drop(tokio::time::timeout(Duration::from_secs(30), server).await);
         }
         self.stop_drawing.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.drawer.take() {
+        for thread in self.drawers.drain(..) {
             drop(tokio::task::spawn_blocking(move || thread.join()).await);
         }
     }

@@ -43,6 +43,8 @@ pub struct Status {
 pub enum StreamKind {
     Firehose,
     Jetstream,
+    Log,
+    Tap,
 }
 
 impl StreamKind {
@@ -51,6 +53,8 @@ impl StreamKind {
         match self {
             Self::Firehose => "firehose",
             Self::Jetstream => "jetstream",
+            Self::Log => "log",
+            Self::Tap => "tap",
         }
     }
 
@@ -59,6 +63,10 @@ impl StreamKind {
         match self {
             Self::Firehose => "detected: every commit names the one before",
             Self::Jetstream => "undetectable: a Jetstream does not say what came before",
+            Self::Log => "detected: positions and hashes tell what came before",
+            Self::Tap => {
+                "left to the Tap: what we do not acknowledge comes again, what it missed it fetches itself"
+            }
         }
     }
 }

@@ -22,16 +22,18 @@ pub struct CarLimits {
 }
 
 impl CarLimits {
-    /// For the blocks of one commit.
+    /// For the blocks of one commit. A block may fill a frame: a record that is
+    /// too large is refused by itself, not with the commit it came in.
     pub const COMMIT: Self = Self {
         blocks_max: 20_000,
-        block_bytes_max: 1_000_000,
+        block_bytes_max: 2_000_000,
     };
 
-    /// For a whole repo.
+    /// For a whole repo. Whoever wrote one huge record must still be healed, so
+    /// a block may be as large as an archive that is fetched.
     pub const REPO: Self = Self {
         blocks_max: 20_000_000,
-        block_bytes_max: 1_000_000,
+        block_bytes_max: 1 << 30,
     };
 }
 

@@ -39,6 +39,9 @@ pub mod world;
 // What each act changes, and which events tell it.
 mod acts;
 
+// Records of the caller's own making.
+pub mod utter;
+
 // The events a relay can still send again.
 pub mod backlog;
 

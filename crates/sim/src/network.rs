@@ -21,18 +21,23 @@ use crate::backlog::Backlog;
 use crate::event::SeqEvent;
 use crate::faults::{Fault, Faults, Meddler, Tally, Tongue};
 use crate::traffic::Act;
+use crate::utter::Utterance;
 use crate::wire::{CableListener, Knife};
 use crate::world::World;
 
 mod dictionary;
 mod directory;
+mod guard;
 mod jetstream;
 mod line;
 mod pds;
 mod relay;
 mod sync;
+mod tap;
 mod telling;
 mod xrpc;
+
+pub use guard::{Limit, Manners};
 
 /// Faults waiting to be done.
 const ORDERS_MAX: usize = 10_000;
@@ -175,6 +180,12 @@ pub(crate) struct Shared {
     pub(crate) pds_url: String,
     pub(crate) relay: Mischief,
     pub(crate) jetstream: Mischief,
+    guard: Mutex<guard::Guard>,
+    tap: Mutex<tap::Outbox>,
+    /// What Tap tells of events after this one is live.
+    tap_live_after: u64,
+    /// Counts how often Tap's connections were cut.
+    tap_cuts: watch::Sender<u64>,
 }
 
 impl Shared {
@@ -265,6 +276,10 @@ impl Network {
             pds_url: url(pds.local_addr()?),
             relay: Mischief::new(options.faults.clone(), Tongue::Frames),
             jetstream: Mischief::new(options.jetstream_faults.clone(), Tongue::Json),
+            guard: Mutex::default(),
+            tap: Mutex::default(),
+            tap_live_after: backlog.last_seq(),
+            tap_cuts: watch::Sender::new(0),
             state: Mutex::new(State { world, backlog }),
             options,
         });
@@ -278,13 +293,12 @@ impl Network {
             tasks: Vec::new(),
         };
         network.serve(relay, relay::router().merge(sync::router()));
-        network.serve(
-            pds,
-            relay::router().merge(sync::router()).merge(pds::router()),
-        );
+        let all = relay::router().merge(sync::router()).merge(pds::router());
+        let guard = axum::middleware::from_fn_with_state(network.shared.clone(), guard::guard);
+        network.serve(pds, all.layer(guard));
         network.serve(plc, directory::plc_router());
         network.serve(web, directory::web_router());
-        network.serve(jetstream, jetstream::router());
+        network.serve(jetstream, jetstream::router().merge(tap::router()));
         Ok(network)
     }
 
@@ -314,6 +328,32 @@ impl Network {
         self.jetstream_url.replacen("http", "ws", 1)
     }
 
+    /// Tap's address for WebSocket clients; its channel is at `/channel`.
+    pub fn tap_ws_url(&self) -> String {
+        self.jetstream_ws_url()
+    }
+
+    /// Has the personal data server refuse what goes beyond a limit.
+    pub fn limit_pds(&self, limit: Limit) {
+        *lock(&self.shared.guard) = guard::Guard::new(limit);
+    }
+
+    /// How the personal data server was asked since it has a limit.
+    pub fn manners(&self) -> Manners {
+        lock(&self.shared.guard).manners
+    }
+
+    /// Cuts every connection to Tap.
+    pub fn cut_tap(&self) {
+        self.shared.tap_cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Messages of Tap: acknowledged, sent more than once, and acknowledgements of what was never sent.
+    pub fn tap_told(&self) -> (usize, usize, u64) {
+        let outbox = lock(&self.shared.tap);
+        (outbox.acked(), outbox.repeated(), outbox.strange())
+    }
+
     /// Lets acts happen until at least `count` events were sent; returns how many.
     pub fn emit(&self, count: usize) -> usize {
         self.shared.emit(count)
@@ -324,6 +364,14 @@ impl Network {
         let mut state = self.shared.state();
         self.shared.set_clock(&mut state.world);
         let events = state.world.act(act);
+        self.shared.publish(&mut state, events)
+    }
+
+    /// Lets an account write records of the caller's making; returns how many events tell it.
+    pub fn utter(&self, number: usize, records: Vec<Utterance>) -> usize {
+        let mut state = self.shared.state();
+        self.shared.set_clock(&mut state.world);
+        let events = state.world.utter(number, records);
         self.shared.publish(&mut state, events)
     }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::rule::{Requires, Rule};
 
 /// One collection.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Collection {
     /// The NSID of its records.
@@ -33,6 +33,9 @@ pub struct Collection {
     /// What must be there before one of its records is applied.
     #[serde(default)]
     pub requires: Vec<Requires>,
+    /// The queue in which its records wait when there are too many.
+    #[serde(default = "default_queue")]
+    pub queue: String,
     /// Written over HTTP by an app; what the network says about it is not of interest.
     #[serde(default)]
     pub direct: bool,
@@ -48,7 +51,7 @@ pub struct Collection {
 }
 
 /// A record that a field names.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
     /// Short name of the named record's collection.
@@ -58,7 +61,7 @@ pub struct Reference {
 }
 
 /// Records that name a parent.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Relation {
     /// Short name of the children's collection.
@@ -69,10 +72,53 @@ pub struct Relation {
     /// What of the parent it names.
     #[serde(default, rename = "match")]
     pub by: Match,
+    /// Dotted path of the child's field by which children are grouped.
+    #[serde(default)]
+    pub group_by: Option<String>,
+    /// Groups by name, with the text that the field holds in each.
+    #[serde(default)]
+    pub groups: BTreeMap<String, String>,
+}
+
+impl Relation {
+    /// The condition under which a child is in a group; for `None`, in no group.
+    pub fn condition(&self, group: Option<&str>) -> Option<String> {
+        let path = self.group_by.as_ref()?;
+        let field = format!("record.{path}");
+        if let Some(group) = group {
+            return Some(format!("{field} == {:?}", self.groups.get(group)?));
+        }
+        // A field is there only if everything on the way to it is.
+        let mut absent = String::new();
+        let mut so_far = String::from("record");
+        for part in path.split('.') {
+            so_far.push('.');
+            so_far.push_str(part);
+            absent.push_str(&format!("!has({so_far}) || "));
+        }
+        let texts: Vec<String> = self
+            .groups
+            .values()
+            .map(|text| format!("{text:?}"))
+            .collect();
+        Some(format!("{absent}!({field} in [{}])", texts.join(", ")))
+    }
+
+    fn fault(&self) -> Option<(&'static str, String)> {
+        if self.group_by.is_some() == self.groups.is_empty() {
+            let problem = "group_by and groups are set together or not at all";
+            return Some(("group_by", problem.into()));
+        }
+        let odd =
+            |name: &&String| !name.chars().all(|c| c.is_ascii_alphanumeric()) || name.is_empty();
+        let name = self.groups.keys().find(odd)?;
+        let problem = format!("{name:?} is not a group's name: letters and digits");
+        Some(("groups", problem))
+    }
 }
 
 /// What of its parent a child names.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Match {
     /// Its URI; the id of a record that was written directly.
@@ -83,7 +129,7 @@ pub enum Match {
 }
 
 /// Which field tells a record's time.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum TimeField {
     /// A dotted path.
@@ -93,7 +139,7 @@ pub enum TimeField {
 }
 
 /// A method of a collection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Method {
     #[serde(rename = "listRecords")]
     ListRecords,
@@ -102,7 +148,7 @@ pub enum Method {
 }
 
 /// How a field is compared.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Queryable {
     /// `range` also offers `<field>Min` and `<field>Max`.
@@ -114,7 +160,7 @@ pub struct Queryable {
 }
 
 /// What a field holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compared {
     Text,
@@ -134,6 +180,10 @@ fn created_at() -> TimeField {
     TimeField::Path("createdAt".into())
 }
 
+fn default_queue() -> String {
+    super::queue::DEFAULT.into()
+}
+
 fn subject_uri() -> String {
     "subject.uri".into()
 }
@@ -147,6 +197,12 @@ pub(super) fn relations_fault(
         let relations = relations.map(|(name, it)| ("relations", name, &it.collection));
         let references = collection.references.iter();
         let references = references.map(|(name, it)| ("references", name, &it.collection));
+        let grouping = collection.relations.iter();
+        let mut grouping = grouping.filter_map(|(name, it)| Some((name, it.fault()?)));
+        if let Some((name, (key, problem))) = grouping.next() {
+            let key = format!("collections.{short}.relations.{name}.{key}");
+            return Some((key, problem));
+        }
         let (table, name, named) = relations
             .chain(references)
             .find(|(_, _, named)| !collections.contains_key(*named))?;

@@ -3,12 +3,12 @@
 //! A collection with `direct = true` is written here and nowhere else: what
 //! the network says about its NSID is not of interest.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Config;
 
 /// The direct API. It is served if at least one collection is direct.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Direct {
     /// `?user=` names the reader without a token, and without `FEEDMILL_APP_TOKEN` anybody writes.
@@ -32,7 +32,7 @@ pub struct Direct {
 }
 
 /// Which ids records have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ids {
     /// Numbers and texts.

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Collection;
 use crate::expression::Expression;
 
 /// One feed as it was typed; [`Feed::follows`] and [`Feed::targets`] say what it means.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Feed {
     #[serde(default = "follow")]
@@ -39,7 +39,7 @@ pub struct Feed {
 }
 
 /// `[[feeds.<name>.rule]]`: other keys for some records.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRule {
     /// CEL; a record for which it cannot be evaluated does not match.
@@ -49,7 +49,7 @@ pub struct KeyRule {
 }
 
 /// What a reader meets after `max_items` entries.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Beyond {
     /// The feed goes on to the very first record.
@@ -59,28 +59,28 @@ pub enum Beyond {
     End,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(untagged)]
 enum OneOrMany<T> {
     One(T),
     Many(Vec<T>),
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(untagged)]
 enum FollowForm {
     Short(String),
     Full(Follow),
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(untagged)]
 enum TargetForm {
     Short(String),
     Full(TargetTable),
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct TargetTable {
     collection: String,
@@ -91,7 +91,7 @@ struct TargetTable {
 }
 
 /// A collection whose records are follows (or mutes): the author follows what `subject` names.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Follow {
     /// Short name of the collection.

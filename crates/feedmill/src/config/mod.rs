@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::replicate::settings::LogSettings;
 
@@ -23,6 +23,8 @@ pub mod direct;
 pub mod feed;
 // Where in the file a key stands.
 mod place;
+// Which records are worked on first.
+pub mod queue;
 // Business rules, and what a record requires.
 pub mod rule;
 // What happens to records that cannot go on.
@@ -33,6 +35,7 @@ pub mod stage;
 pub use collection::Collection;
 pub use direct::Direct;
 pub use feed::Feed;
+pub use queue::Queue;
 pub use settle::Settle;
 pub use stage::{Intake, Serve, Source, Store, Timelines, Verify};
 
@@ -40,7 +43,7 @@ pub use stage::{Intake, Serve, Source, Store, Timelines, Verify};
 pub const TEMPLATE: &str = include_str!("template.toml");
 
 /// The whole configuration.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// NSID prefix of our own methods: `/xrpc/<namespace>.getFeed`.
@@ -51,6 +54,9 @@ pub struct Config {
     /// Feeds served, by name.
     #[serde(default)]
     pub feeds: BTreeMap<String, Feed>,
+    /// Queues, by name.
+    #[serde(default)]
+    pub queues: BTreeMap<String, Queue>,
     /// Streams read.
     #[serde(default, rename = "source")]
     pub sources: Vec<Source>,
@@ -182,10 +188,12 @@ impl Config {
             })
             .or_else(|| self.store.fault())
             .or_else(|| self.intake.fault())
+            .or_else(|| queue::fault(self))
             .or_else(|| self.settle.fault())
             .or_else(|| self.timelines.fault())
             .or_else(|| self.serve.fault())
             .or_else(|| self.direct.fault(self))
+            .or_else(|| self.log.fault())
             .or_else(|| collection::relations_fault(&self.collections))
             .or_else(|| {
                 let unknown = |short: &&String| !self.collections.contains_key(*short);
@@ -259,6 +267,28 @@ mod tests {
     fn a_bad_url_is_named_with_its_line() {
         let text = format!("{BASE}[[source]]\nfirehose = \"http//relay\"\n");
         refused(&text, "line 7: source.0.firehose: ");
+    }
+
+    #[test]
+    fn what_is_published_needs_a_log_and_a_source_its_space() {
+        let publish = "[log]\npublish = \"river\"\n";
+        refused(&format!("{BASE}{publish}"), "log.publish: ");
+        for url in [
+            "http://host",
+            "host/log/river",
+            "http:///log/river",
+            "ftp://host/log/a",
+            "http://host/log/a/b",
+        ] {
+            refused(
+                &format!("{BASE}[[source]]\nlog = {url:?}\n"),
+                "source.0.log: ",
+            );
+        }
+        let text = format!("{BASE}[[source]]\nlog = \"https://host:1/log/river\"\n");
+        let config = Config::parse(&text).unwrap();
+        let expected = ("wss://host:1/log/river".to_owned(), "river".to_owned());
+        assert_eq!(config.sources[0].log_space(), Some(expected));
     }
 
     #[test]

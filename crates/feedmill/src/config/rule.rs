@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Collection;
 use crate::expression::Expression;
 
 /// One business rule.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     /// Named in the dead letter of a record that breaks it.
@@ -30,7 +30,7 @@ pub struct Rule {
 }
 
 /// One thing that must be there before a record of the collection is applied.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Requires {
     /// The record that the field at this path names.
@@ -40,7 +40,7 @@ pub enum Requires {
 }
 
 /// `{ path = "expression", in = "segmentation", field = "expression" }`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lookup {
     /// Dotted path of our field.

@@ -1,9 +1,9 @@
 //! `[settle]`: parked records, dead letters, and when somebody is told.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// What happens to records that cannot go on.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settle {
     /// Records parked at once; one more and the oldest is buried.

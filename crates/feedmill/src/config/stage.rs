@@ -2,10 +2,10 @@
 
 use std::num::NonZeroUsize;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// `[[source]]`: one stream to read. Exactly one of the addresses is given.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
     /// Name under which its cursor is kept; the address where absent.
@@ -16,6 +16,12 @@ pub struct Source {
     /// A Jetstream: `wss://host/subscribe`, or of version 2 `wss://host/xrpc/network.bsky.jetstream.subscribeEvents`.
     #[serde(default)]
     pub jetstream: Option<Urls>,
+    /// The log of another Feedmill: `http://host:port/log/space`, as its `log.publish` names the space.
+    #[serde(default)]
+    pub log: Option<String>,
+    /// A Tap: `ws://host:2480`. It keeps the cursor, and is told what is durable.
+    #[serde(default)]
+    pub tap: Option<String>,
     /// A Jetstream's messages come packed with zstd.
     #[serde(default)]
     pub compress: bool,
@@ -25,7 +31,7 @@ pub struct Source {
 }
 
 /// One address, or a pool of equals.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Urls {
     One(String),
@@ -69,13 +75,9 @@ impl Source {
 
     /// The name under which the cursor is kept.
     pub fn name(&self) -> String {
-        let urls = self.firehose.as_ref().or(self.jetstream.as_ref());
-        match (
-            &self.name,
-            urls.and_then(|urls| urls.all().first().map(|url| (*url).to_owned())),
-        ) {
+        match (&self.name, self.urls().first()) {
             (Some(name), _) => name.clone(),
-            (None, Some(url)) => url,
+            (None, Some(url)) => url.clone(),
             (None, None) => "source".into(),
         }
     }
@@ -84,17 +86,49 @@ impl Source {
     pub fn urls(&self) -> Vec<String> {
         let urls = self.firehose.as_ref().or(self.jetstream.as_ref());
         let all = urls.map(Urls::all).unwrap_or_default();
-        all.into_iter().map(str::to_owned).collect()
+        all.into_iter()
+            .chain(self.tap.as_deref())
+            .chain(self.log.as_deref())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// The WebSocket address of a log's space, and the space; `None` where it is not one.
+    pub fn log_space(&self) -> Option<(String, String)> {
+        let url = self.log.as_deref()?;
+        let rest = match url.strip_prefix("http") {
+            Some(rest) => rest,
+            None => url.strip_prefix("ws")?,
+        };
+        let address = rest
+            .strip_prefix("s://")
+            .or_else(|| rest.strip_prefix("://"))?;
+        let (host, space) = address.split_once("/log/")?;
+        let whole = !host.is_empty() && !space.is_empty() && !space.contains(['/', '?', '#', '%']);
+        whole.then(|| (format!("ws{rest}"), space.to_owned()))
+    }
+
+    fn log_fault(&self, index: usize) -> Option<(String, String)> {
+        self.log_space().is_none().then(|| {
+            let url = self.log.as_deref().unwrap_or_default();
+            let problem = format!(
+                "{url:?} is not the address of a log's space such as \"https://feedmill.example/log/river\""
+            );
+            (format!("source.{index}.log"), problem)
+        })
     }
 
     pub(super) fn fault(&self, index: usize) -> Option<(String, String)> {
-        let (key, urls) = match (&self.firehose, &self.jetstream) {
-            (Some(urls), None) => ("firehose", urls),
-            (None, Some(urls)) => ("jetstream", urls),
+        let tap = self.tap.clone().map(Urls::One);
+        let (key, urls) = match (&self.firehose, &self.jetstream, &tap, &self.log) {
+            (Some(urls), None, None, None) => ("firehose", urls),
+            (None, Some(urls), None, None) => ("jetstream", urls),
+            (None, None, Some(urls), None) => ("tap", urls),
+            (None, None, None, Some(_)) => return self.log_fault(index),
             _ => {
                 return Some((
                     format!("source.{index}"),
-                    "needs exactly one of firehose, jetstream".into(),
+                    "needs exactly one of firehose, jetstream, tap, log".into(),
                 ));
             }
         };
@@ -136,14 +170,14 @@ impl Source {
 }
 
 /// `[store]`: where records come to rest.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
     /// `sqlite://path` or `sqlite::memory:`.
     pub url: String,
     /// Connections that answer reads.
     pub readers: NonZeroUsize,
-    /// Page cache of each connection, in MiB.
+    /// Page cache of each connection that reads, in MiB; the writer has four times as much.
     pub cache_mib: u32,
     /// Changes kept for branches that draw from the outbox.
     pub outbox_max: u64,
@@ -178,7 +212,7 @@ impl Store {
 }
 
 /// How much of a commit is proved before it is believed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verify {
     /// Hashes, commit signature, and the inductive proof of Sync 1.1.
@@ -190,13 +224,17 @@ pub enum Verify {
 }
 
 /// `[intake]`: from the socket to the store.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Intake {
     /// How much of a commit is proved.
     pub verify: Verify,
     /// Events waiting between socket and store; above it the socket is not read.
     pub pending_max: usize,
+    /// Records applied in one transaction at most; beyond it queues decide, and the rest waits in the store.
+    pub turn_max: usize,
+    /// Records that wait in the store at most; above it the socket is not read.
+    pub spill_max: usize,
     /// Events in one transaction at most.
     pub batch_max: usize,
     /// Milliseconds after which a smaller batch is committed.
@@ -217,6 +255,8 @@ pub struct Intake {
     pub did_web_url: Option<String>,
     /// Repositories fetched at once when repairing a gap.
     pub resync_max: usize,
+    /// Requests made to one host at a time when fetching repositories and lists.
+    pub host_max: usize,
     /// A relay or host whose list of accounts is read at first, so that those it no longer streams are found.
     pub backfill: Option<String>,
     /// Hours until that list is read again; 0 reads it at every start.
@@ -228,7 +268,9 @@ impl Default for Intake {
         Self {
             verify: Verify::Cid,
             pending_max: 10_000,
-            batch_max: 1_000,
+            turn_max: 10_000,
+            spill_max: 1_000_000,
+            batch_max: 10_000,
             flush_ms: 20,
             frame_bytes_max: 5_000_000,
             record_bytes_max: 1_000_000,
@@ -238,6 +280,7 @@ impl Default for Intake {
             plc_url: "https://plc.directory".into(),
             did_web_url: None,
             resync_max: 8,
+            host_max: 2,
             backfill: None,
             backfill_h: 24,
         }
@@ -248,10 +291,13 @@ impl Intake {
     pub(super) fn fault(&self) -> Option<(String, String)> {
         let zero = [
             ("pending_max", self.pending_max),
+            ("turn_max", self.turn_max),
+            ("spill_max", self.spill_max),
             ("batch_max", self.batch_max),
             ("frame_bytes_max", self.frame_bytes_max),
             ("record_bytes_max", self.record_bytes_max),
             ("resync_max", self.resync_max),
+            ("host_max", self.host_max),
         ]
         .into_iter()
         .find(|(_, value)| *value == 0);
@@ -275,7 +321,7 @@ impl Intake {
 }
 
 /// `[timelines]`: what is held in memory to answer quickly.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timelines {
     /// Memory for timelines, in MiB; 0 answers every page from the store.
@@ -311,7 +357,7 @@ impl Timelines {
 }
 
 /// `[serve]`: the HTTP server.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Serve {
     /// Address to listen on.
@@ -320,6 +366,8 @@ pub struct Serve {
     pub public_url: Option<String>,
     /// Who we are; `did:web` of `public_url`'s host unless set.
     pub service_did: Option<String>,
+    /// Memory for records as they are shown; 0 reads each from the store.
+    pub cache_mib: usize,
     /// Requests answered at once.
     pub requests_max: usize,
     /// Largest request body, in bytes.
@@ -334,6 +382,7 @@ impl Default for Serve {
             bind: "127.0.0.1:8080".into(),
             public_url: None,
             service_did: None,
+            cache_mib: 64,
             requests_max: 1024,
             body_bytes_max: 1_000_000,
             timeout_s: 30,

@@ -19,16 +19,19 @@ mod feed;
 mod filters;
 // Our feeds in a Bluesky client.
 pub mod generator;
+mod graph;
 mod health;
 mod hydration;
 // Which account asks through its host.
 pub mod jwt;
 mod lexicons;
+mod meters;
 // Query parameters.
 pub mod params;
 mod profile;
 mod records;
 mod references;
+mod reply;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,7 +43,6 @@ use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use metrics::{counter, histogram};
 use tokio::sync::{Semaphore, watch};
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
@@ -49,8 +51,10 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::fanout::Fanout;
 use crate::metrics as names;
+use crate::search::SearchIndex;
 use crate::status::Status;
-use crate::store::{Plan, SharedStore};
+use crate::store::filter::Filter;
+use crate::store::{Lens, Plan, Position, SharedStore};
 use error::XrpcError;
 use params::Params;
 
@@ -80,6 +84,8 @@ pub struct Server {
     pub fanout: Option<Arc<Fanout>>,
     pub status: Arc<Status>,
     pub clock: Clock,
+    /// Where words are found, if a collection can be searched.
+    pub search: Option<Arc<SearchIndex>>,
     /// The operator's part, if it is given any.
     pub admin: Option<admin::Admin>,
     /// The direct API, if a collection is written directly.
@@ -91,6 +97,7 @@ pub struct Server {
     page_scan_max: usize,
     timeout: Duration,
     slots: Semaphore,
+    meters: meters::Meters,
 }
 
 /// A method of the API.
@@ -101,6 +108,7 @@ enum Call {
     Feed,
     ListReferences,
     GetReferences,
+    Graph,
     Profile,
     Cursor,
     Describe,
@@ -135,6 +143,7 @@ impl Server {
             (format!("{ns}.getFeed"), Call::Feed),
             (format!("{ns}.listReferences"), Call::ListReferences),
             (format!("{ns}.getReferences"), Call::GetReferences),
+            (format!("{ns}.getGraph"), Call::Graph),
             (format!("{ns}.getProfile"), Call::Profile),
             (format!("{ns}.getCursor"), Call::Cursor),
             (generator::DESCRIBE.to_owned(), Call::Describe),
@@ -151,18 +160,22 @@ impl Server {
                 });
             }
         }
+        let counted = methods.iter().map(|(name, _)| name.as_str());
+        let meters = meters::Meters::new(counted.chain([generator::SKELETON]));
         Self {
+            meters,
             namespace: ns.clone(),
+            questions: filters::Questions::new(config, &plan),
             plan,
             store,
             fanout,
             status,
             clock,
+            search: None,
             admin: None,
             direct: None,
             generator: None,
             methods,
-            questions: filters::Questions::new(config),
             page_scan_max: config.timelines.page_scan_max,
             timeout: Duration::from_secs(config.serve.timeout_s),
             slots: Semaphore::new(config.serve.requests_max),
@@ -196,6 +209,23 @@ impl Server {
         params.only(&all)
     }
 
+    /// The lens, with the index that knows where to look, if there is one.
+    fn focus(
+        &self,
+        nsid: &str,
+        mut lens: Lens,
+        before: Option<&Position>,
+    ) -> Result<Lens, XrpcError> {
+        let search = lens.filters.iter().find_map(|filter| match filter {
+            Filter::Search(search) => Some(search),
+            Filter::Field(_) => None,
+        });
+        if let (Some(search), None, Some(index)) = (search, &lens.sort, &self.search) {
+            lens.among = index.candidates(nsid, search, before)?;
+        }
+        Ok(lens)
+    }
+
     /// What a request is counted under: one of our own names, so that strangers make no new ones.
     fn label(&self, path: &str) -> String {
         if path.starts_with("/admin/") {
@@ -214,16 +244,25 @@ impl Server {
         }
     }
 
+    fn method(&self, nsid: &str) -> Option<&Call> {
+        let mut methods = self.methods.iter();
+        methods.find(|(name, _)| name == nsid).map(|(_, call)| call)
+    }
+
+    /// The answer, if it needs neither the store nor a wait.
+    fn call_at_once(&self, nsid: &str, params: &Params) -> Option<Answer> {
+        match self.method(nsid)? {
+            Call::Feed => feed::get_at_once(self, params),
+            _ => None,
+        }
+    }
+
     fn call(&self, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
-        let call = self
-            .methods
-            .iter()
-            .find(|(name, _)| name == nsid)
-            .map(|(_, call)| call);
-        match call {
+        match self.method(nsid) {
             Some(Call::Feed) => feed::get(self, params),
             Some(Call::ListReferences) => references::list(self, params),
             Some(Call::GetReferences) => references::get(self, params),
+            Some(Call::Graph) => graph::get(self, params),
             Some(Call::Profile) => profile::get(self, params),
             Some(Call::Cursor) => health::cursor(self, params),
             Some(Call::Lexicons(bundle)) => {
@@ -289,14 +328,14 @@ async fn limits(State(server): State<Arc<Server>>, request: Request, next: Next)
         return XrpcError::busy("too many requests at once; try again").into_response();
     };
     let begun = Instant::now();
-    let label = server.label(request.uri().path());
+    let path = request.uri().path().to_owned();
     let response = match tokio::time::timeout(server.timeout, next.run(request)).await {
         Ok(response) => response,
         Err(_) => XrpcError::slow().into_response(),
     };
-    histogram!(names::REQUEST_SECONDS, "method" => label.clone())
-        .record(begun.elapsed().as_secs_f64());
-    counter!(names::REQUESTS, "method" => label, "status" => response.status().as_u16().to_string()).increment(1);
+    let label = |path: &str| server.label(path);
+    let meters = &server.meters;
+    meters.count(&path, label, response.status(), begun.elapsed());
     response
 }
 
@@ -305,13 +344,18 @@ async fn answer<F>(server: Arc<Server>, make: F) -> Response
 where
     F: FnOnce(&Server) -> Result<Answer, XrpcError> + Send + 'static,
 {
-    match tokio::task::spawn_blocking(move || make(&server)).await {
-        Ok(Ok(answer)) => {
-            ([(header::CONTENT_TYPE, "application/json")], answer.body).into_response()
-        }
-        Ok(Err(error)) => error.into_response(),
-        Err(_) => XrpcError::internal().into_response(),
+    match blocking(server, make).await {
+        Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer.body).into_response(),
+        Err(error) => error.into_response(),
     }
+}
+
+async fn blocking<F>(server: Arc<Server>, make: F) -> Result<Answer, XrpcError>
+where
+    F: FnOnce(&Server) -> Result<Answer, XrpcError> + Send + 'static,
+{
+    let made = tokio::task::spawn_blocking(move || make(&server)).await;
+    made.unwrap_or_else(|_| Err(XrpcError::internal()))
 }
 
 async fn xrpc(
@@ -335,7 +379,15 @@ async fn xrpc(
         let found = generator::skeleton(server, headers, params).await;
         return found.unwrap_or_else(IntoResponse::into_response);
     }
-    answer(server, move |server| server.call(&nsid, &params)).await
+    let tags = request.headers().get(header::IF_NONE_MATCH);
+    if let Some(answer) = server.call_at_once(&nsid, &params) {
+        return reply::json(answer.body, tags);
+    }
+    let tags = tags.cloned();
+    match blocking(server, move |server| server.call(&nsid, &params)).await {
+        Ok(answer) => reply::json(answer.body, tags.as_ref()),
+        Err(error) => error.into_response(),
+    }
 }
 
 async fn health(State(server): State<Arc<Server>>) -> Response {

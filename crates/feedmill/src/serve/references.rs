@@ -7,7 +7,7 @@ use super::{Answer, Server, body};
 use crate::store::{Position, ReferrerQuery};
 
 /// A URI with its authority resolved to a DID, where it names a record.
-fn resolved(server: &Server, uri: &str) -> Result<String, XrpcError> {
+pub(super) fn resolved(server: &Server, uri: &str) -> Result<String, XrpcError> {
     let Some(rest) = uri.strip_prefix("at://") else {
         return Ok(uri.to_owned()); // a DID or a web address is referred to as it is
     };

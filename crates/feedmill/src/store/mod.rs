@@ -14,6 +14,10 @@ pub mod batch;
 pub mod change;
 // Which records of a page are shown.
 pub mod filter;
+// Walks over references.
+pub mod graph;
+// Orders other than that of time.
+pub mod ladder;
 // Dead letters as they are asked for.
 pub mod letter;
 // What must be there before a record is applied.
@@ -22,12 +26,18 @@ pub mod need;
 pub mod page;
 // What to derive from records: lanes and follow sources.
 pub mod plan;
+// Whose work is done first.
+pub mod queue;
 // References between records.
 pub mod reference;
 // Business rules, compiled.
 pub mod rule;
 // Which records hold the words that somebody typed.
 pub mod search;
+// Newest versions of records, to be handed on.
+pub mod version;
+// Records as clients know them.
+pub mod shown;
 // The embedded implementation.
 pub mod sqlite;
 
@@ -35,9 +45,10 @@ pub use account::{AccountStatus, Accounting};
 pub use batch::{Batch, Commit, Item, Op, Put, Verdict};
 pub use change::{Change, Drawn, Follows, Loaded};
 pub use letter::{Fate, LetterQuery};
-pub use page::{Children, FeedQuery, ListQuery, Page, Position, Row};
+pub use page::{Children, FeedQuery, Lens, ListQuery, Page, Position, Row};
 pub use plan::{LaneId, Plan, SourceId};
 pub use reference::{Reference, Referrer, ReferrerQuery};
+pub use version::{Content, Standing, Version};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +75,10 @@ pub struct Committed {
     pub broken: Vec<String>,
     /// What became of parked records and dead letters that were tried again.
     pub fates: Vec<Fate>,
+    /// What was done for each queue.
+    pub worked: Vec<queue::Worked>,
+    /// Records buried, by stage and collection.
+    pub buried: Vec<(String, String, u64)>,
 }
 
 /// Where checked records come to rest.
@@ -88,8 +103,15 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// The live, visible record at `uri`; `None` if never seen, deleted or hidden.
     fn record(&self, uri: &str) -> Result<Option<Row>, StoreError>;
 
+    /// Live records by number, whether their authors are visible or not; for branches.
+    fn kept(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError>;
+
+    /// Live records with numbers above `after`, by number, visible or not; for branches that start anew.
+    fn kept_after(&self, after: i64, limit: usize) -> Result<Vec<Row>, StoreError>;
+
     /// Live, visible records by the ids that pages carry, in the order asked; gone ones are absent.
-    fn rows(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError>;
+    /// Beside them the outbox position at which that was so.
+    fn rows(&self, ids: &[i64]) -> Result<(Vec<Row>, i64), StoreError>;
 
     /// A page of a collection, newest first.
     fn list(&self, query: &ListQuery) -> Result<Page, StoreError>;
@@ -143,8 +165,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// The newest handle of an account.
     fn handle_of(&self, did: &str) -> Result<Option<String>, StoreError>;
 
-    /// Accounts that wait for a resync, at most `limit`. A hidden one waits until it is back:
-    /// its host does not give its repository out.
+    /// Accounts that wait for a resync, at most `limit`. A hidden one waits until it is back,
+    /// for its host does not give its repository out; unless its standing is in doubt.
     fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError>;
 
     /// Frames held for an account since its chain broke, in order.
@@ -176,6 +198,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn settle(&self, now_us: crate::clock::Micros, max: usize) -> Result<Committed, StoreError> {
         self.commit(Batch::of_no_source(now_us, Item::Settle(max)))
     }
+
+    /// Works on what waits in queues, as much as one turn takes.
+    fn turn(&self, now_us: crate::clock::Micros) -> Result<Committed, StoreError> {
+        self.commit(Batch::of_no_source(now_us, Item::Turn))
+    }
+
+    /// What waits in each queue, in the order of the configuration.
+    fn queues(&self) -> Result<Vec<queue::Depth>, StoreError>;
 
     /// Tries a dead letter's record again: the letter leaves in the transaction that applies the
     /// record, supersedes it, parks it or buries it anew, and its unit is counted there instead.
@@ -220,6 +250,22 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         limit: usize,
     ) -> Result<Option<Vec<Reference>>, StoreError>;
 
+    /// What stands at each URI now, live or gone, in the order asked and in one snapshot; `None`
+    /// where nothing ever did, or all trace of it is purged.
+    fn versions(&self, uris: &[&str]) -> Result<Vec<Option<Version>>, StoreError>;
+
+    /// The same for all records, behind the number `after`, with their numbers.
+    fn versions_after(&self, after: i64, limit: usize) -> Result<Vec<(i64, Version)>, StoreError>;
+
+    /// How an account stands; `None` if never heard of.
+    fn standing(&self, did: &str) -> Result<Option<Standing>, StoreError>;
+
+    /// The same for all accounts whose status was ever told, behind the number `after`.
+    fn standings(&self, after: i64, limit: usize) -> Result<Vec<Standing>, StoreError>;
+
+    /// Walks the graph of references, in one snapshot.
+    fn walk(&self, walk: &graph::Walk) -> Result<graph::Walked, StoreError>;
+
     /// Readers (accounts with at least one follow of this source), at most `limit`, by number.
     fn followers(
         &self,
@@ -241,6 +287,8 @@ pub struct Waiting {
     pub due_us: Option<crate::clock::Micros>,
     /// Dead letters kept.
     pub dead: i64,
+    /// Records that wait in queues.
+    pub pending: i64,
 }
 
 /// Numbers for the operator.

@@ -5,93 +5,18 @@
 //! It runs the real binary. `FEEDMILL_SEED=n` replays one run,
 //! `FEEDMILL_ORACLE_RUNS=n` makes that many with fresh seeds.
 
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use feedmill::crash::POINTS;
-use feedmill::oracle::{self, Oracle};
-use serde_json::Value;
+use feedmill::oracle::Oracle;
 use sim::faults::{Fault, Faults};
 use sim::network::{Network, NetworkOptions};
 use sim::rng::Rng;
 use sim::world::{World, WorldOptions};
 
-/// One life of the process.
-struct Life {
-    child: Child,
-}
+use crate::life::{Home, Life, adds_up};
 
-impl Life {
-    fn begin(config: &Path, crash: Option<&str>) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_feedmill"));
-        command
-            .arg("run")
-            .arg(config)
-            .env("RUST_LOG", "error")
-            .stdout(Stdio::null());
-        if let Some(point) = crash {
-            command.env("FEEDMILL_CRASH", point);
-        }
-        Self {
-            child: command.spawn().expect("the binary starts"),
-        }
-    }
-
-    fn is_over(&mut self) -> bool {
-        self.child
-            .try_wait()
-            .expect("a child can be asked")
-            .is_some()
-    }
-
-    /// Asks it to stop, and waits until it has.
-    fn end(mut self) {
-        let pid = self.child.id().to_string();
-        Command::new("kill").arg(&pid).status().expect("kill runs");
-        self.child.wait().expect("it ends");
-    }
-
-    fn kill(mut self) {
-        self.child.kill().ok();
-        self.child.wait().expect("it is gone");
-    }
-}
-
-async fn status(address: &str) -> Option<Value> {
-    let text = reqwest::get(format!("http://{address}/status"))
-        .await
-        .ok()?;
-    text.json().await.ok()
-}
-
-/// Waits until everything up to `seq` is durable and nobody waits for repair.
-async fn settled(address: &str, seq: u64, life: &mut Life) -> Option<Value> {
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(240) {
-        if life.is_over() {
-            return None;
-        }
-        if let Some(status) = status(address).await {
-            let cursor = status["ingestion"]["cursors"]["sim"].as_u64().unwrap_or(0);
-            let due = status["resync"]["due"].as_u64().unwrap_or(1);
-            let listing = status["backfill"]["running"] != false;
-            let pending = status["ingestion"]["pending"] != 0;
-            if cursor >= seq && due == 0 && !pending && !listing {
-                return Some(status);
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("not settled in time: {:?}", status(address).await);
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
-    listener.local_addr().expect("an address").port()
-}
-
-fn faults(seed: u64, rng: &mut Rng) -> Faults {
+pub(crate) fn faults(seed: u64, rng: &mut Rng) -> Faults {
     let mut faults = Faults {
         seed,
         ..Faults::none()
@@ -118,7 +43,6 @@ fn faults(seed: u64, rng: &mut Rng) -> Faults {
 
 async fn one_run(seed: u64) {
     println!("oracle: FEEDMILL_SEED={seed}");
-    feedmill::identity::provide_tls();
     let since_us = feedmill::clock::Clock::Wall.now_us();
     let mut rng = Rng::new(seed);
     let world = World::new(WorldOptions {
@@ -129,47 +53,37 @@ async fn one_run(seed: u64) {
     let network = Network::start(world, NetworkOptions::default())
         .await
         .expect("a network");
-    let folder = tempfile::tempdir().expect("a folder");
-    let address = format!("127.0.0.1:{}", free_port());
-    let store = format!("sqlite://{}", folder.path().join("store.db").display());
-    let lexicons = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/lexicons");
-    let text = format!(
-        "lexicons = [{lexicons:?}]\n{}",
-        oracle::config(&network, &address, &store)
-    );
     // Of an account whose beginning was lost nothing in the stream tells that it matters; the list does.
     let backfill = format!(
         "[intake]\nbackfill = \"{}\"\nbackfill_h = 0\n",
         network.relay_url
     );
-    let text = text.replacen("[intake]\n", &backfill, 1);
-    let file = folder.path().join("feedmill.toml");
-    std::fs::write(&file, text).expect("a file");
+    let home = Home::new(&network, &[("[intake]\n", &backfill)]);
 
     for _ in 0..2 + rng.below(4) {
         network.set_faults(faults(seed, &mut rng));
         let point = rng.pick(POINTS).copied().unwrap_or("commit.before");
         let crash = format!("{point}:{}", 1 + rng.below(8));
-        let mut life = Life::begin(&file, rng.chance(0.6).then_some(crash.as_str()));
+        let mut life = Life::begin("run", &home.file, rng.chance(0.6).then_some(crash.as_str()));
         network.emit(50 + rng.below(300) as usize);
         let patience = Instant::now() + Duration::from_millis(200 + rng.below(1500));
         while !life.is_over() && Instant::now() < patience {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         if rng.chance(0.5) {
-            life.kill()
+            life.kill();
         } else {
-            life.end()
+            life.end();
         }
     }
 
     network.set_faults(Faults::none());
     network.settle();
-    let mut life = Life::begin(&file, None);
-    let status = settled(&address, network.last_seq(), &mut life).await;
+    let mut life = Life::begin("run", &home.file, None);
+    let status = home.settled(network.last_seq(), &mut [&mut life]).await;
     let status = status.unwrap_or_else(|| panic!("seed {seed}: the last life ended early"));
-    check_accounting(seed, &status["accounting"]);
-    let outcome = Oracle::new(&network, address.clone(), since_us)
+    adds_up(&status["accounting"]);
+    let outcome = Oracle::new(&network, home.address.clone(), since_us)
         .every_feed(&|_, _| {})
         .await;
     life.end();
@@ -177,24 +91,6 @@ async fn one_run(seed: u64) {
     let outcome = outcome.expect("pages are served");
     println!("oracle: {outcome:?} {}", status["accounting"]);
     assert_eq!(outcome.first, None, "FEEDMILL_SEED={seed} replays it");
-}
-
-fn check_accounting(seed: u64, accounting: &Value) {
-    let count = |name: &str| accounting[name].as_i64().expect("a number");
-    let sum: i64 = [
-        "applied",
-        "repeated",
-        "superseded",
-        "filtered",
-        "pending",
-        "parked",
-        "held",
-        "dead",
-    ]
-    .into_iter()
-    .map(count)
-    .sum();
-    assert_eq!(count("received"), sum, "seed {seed}: {accounting}");
 }
 
 #[test]

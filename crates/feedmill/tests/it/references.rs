@@ -160,3 +160,100 @@ async fn what_a_record_refers_to_comes_page_by_page() {
     }
     assert_eq!(seen, 5);
 }
+
+/// What a walk must find, by asking every record in turn.
+fn reached(
+    edges: &[(String, String)],
+    from: &str,
+    depth: usize,
+    ways: (bool, bool),
+) -> std::collections::BTreeSet<String> {
+    let mut reached = std::collections::BTreeSet::from([from.to_owned()]);
+    for _ in 0..depth {
+        let before = reached.clone();
+        for (source, target) in edges {
+            if ways.0 && before.contains(source) {
+                reached.insert(target.clone());
+            }
+            if ways.1 && before.contains(target) {
+                reached.insert(source.clone());
+            }
+        }
+    }
+    reached
+}
+
+#[tokio::test]
+async fn a_walk_reaches_what_a_search_by_hand_reaches_each_way_at_each_depth() {
+    let desk = desk();
+    let mut rng = sim::rng::Rng::new(41);
+    let mut edges = Vec::new();
+    for number in 0..30 {
+        let (about, parent) = (rng.below(30), rng.below(30));
+        let uris = [about, parent].map(|n| desk.uri(ALICE, "post", &n.to_string()));
+        let body = format!("{{\"about\":\"{}\",\"parent\":\"{}\"}}", uris[0], uris[1]);
+        desk.put(ALICE, "post", &number.to_string(), &body);
+        let from = desk.uri(ALICE, "post", &number.to_string());
+        edges.extend(uris.map(|to| (from.clone(), to)));
+    }
+    for start in ["3", "17"] {
+        let uri = desk.uri(ALICE, "post", start);
+        for depth in [1, 2, 4] {
+            for (direction, ways) in [
+                ("out", (true, false)),
+                ("in", (false, true)),
+                ("both", (true, true)),
+            ] {
+                let path =
+                    format!("getGraph?uri={uri}&depth={depth}&direction={direction}&limit=1000");
+                let (status, body) = ask(&desk, &path).await;
+                assert_eq!(status, 200, "{body}");
+                let nodes: std::collections::BTreeSet<String> = body["nodes"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|node| node["uri"].as_str().unwrap().to_owned())
+                    .collect();
+                assert_eq!(nodes, reached(&edges, &uri, depth, ways), "{path}");
+                assert_eq!(body["truncated"], false);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_walk_is_bounded_says_so_and_follows_nothing_hidden() {
+    let desk = desk();
+    let hub = desk.uri(ALICE, "post", "hub");
+    for number in 0..20 {
+        let body = format!("{{\"about\":\"{hub}\"}}");
+        desk.put(BOB, "post", &number.to_string(), &body);
+    }
+    let (_, body) = ask(&desk, &format!("getGraph?uri={hub}&limit=5")).await;
+    assert_eq!(body["nodes"].as_array().unwrap().len(), 5);
+    assert_eq!(
+        (&body["truncated"], &body["nodes"][0]["exists"]),
+        (&Value::from(true), &Value::from(false))
+    );
+    for bad in [
+        "depth=0",
+        "depth=9",
+        "limit=1001",
+        "direction=up",
+        "limit=x",
+    ] {
+        let (status, body) = ask(&desk, &format!("getGraph?uri={hub}&{bad}")).await;
+        assert_eq!(
+            (status, &body["error"]),
+            (400, &Value::from("InvalidRequest")),
+            "{bad}"
+        );
+    }
+    desk.apply(feedmill::store::batch::Item::Account {
+        did: BOB.into(),
+        status: feedmill::store::AccountStatus::Takendown,
+        time_us: desk.now_us(),
+    });
+    let (_, body) = ask(&desk, &format!("getGraph?uri={hub}")).await;
+    assert_eq!(body["nodes"].as_array().unwrap().len(), 1, "{body}");
+}

@@ -8,7 +8,11 @@
 
 mod crowd;
 mod decode;
+mod intake;
+mod load;
+mod log;
 mod meter;
+mod read;
 mod redis;
 mod timelines;
 mod validate;
@@ -29,12 +33,17 @@ pub(super) struct Bench {
     /// Share of the full workload; figures are only comparable at 1
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
+    /// What the static baseline of `read` serves
+    #[arg(long, hide = true)]
+    body: Vec<std::path::PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Name {
     /// Frames opened and hashed; and with every proof checked
     Decode,
+    /// Raw frames to committed rows, at five million rows
+    Intake,
     /// Posts held against their lexicon
     Validate,
     /// Pushes into capped timelines of a million active readers
@@ -43,8 +52,15 @@ enum Name {
     Coldstart,
     /// Delete and unfollow
     Delete,
+    /// Appends and pages of the log, up to ten million blocks
+    Log,
     /// Fan-out and read at one and at ten million records
     Growth,
+    /// Pages over HTTP, hydrated and as skeletons
+    Read,
+    /// The baseline of `read`
+    #[value(hide = true)]
+    Static,
 }
 
 /// What a bench found.
@@ -90,11 +106,15 @@ impl Bench {
         let scale = self.scale.clamp(0.001, 1.0);
         let report = match self.name {
             Name::Decode => decode::run()?,
+            Name::Intake => intake::run(scale)?,
             Name::Validate => validate::run()?,
             Name::Fanout => timelines::fanout(scale)?,
             Name::Coldstart => timelines::coldstart(scale),
             Name::Delete => timelines::delete(scale)?,
+            Name::Log => log::run(scale)?,
             Name::Growth => timelines::growth(scale),
+            Name::Read => read::run(scale)?,
+            Name::Static => return read::serve_static(&self.body),
         };
         let name = self
             .name

@@ -43,9 +43,10 @@ impl From<Error> for Refusal {
     }
 }
 
-impl Apply<'_> {
+impl<'a> Apply<'a> {
     /// Applies one item of a batch.
-    pub(super) fn item(&mut self, item: &Item) -> Result<(), Refusal> {
+    pub(super) fn item(&mut self, item: &'a Item) -> Result<(), Refusal> {
+        self.barrier(item)?;
         match item {
             Item::Commit(commit) => self.commit(commit)?,
             Item::Snapshot(snapshot) => self.snapshot(snapshot)?,
@@ -73,6 +74,7 @@ impl Apply<'_> {
                 self.tally.received += *units as i64;
             }
             Item::Settle(max) => self.settle(*max)?,
+            Item::Turn => self.turn.asked = true,
             Item::Replay { letter, verdict } => self.replay(*letter, verdict)?,
             Item::Discard { letter } => self.discard(*letter)?,
             Item::Listed(dids) => self.adopt(dids)?,
@@ -81,7 +83,18 @@ impl Apply<'_> {
         Ok(())
     }
 
-    pub(super) fn known(&self, key: i64) -> Result<Option<Known>, Error> {
+    pub(super) fn known(&mut self, key: i64) -> Result<Option<Known>, Error> {
+        if let Some(known) = self.names.accounts.get(&key) {
+            return Ok(Some(known.clone()));
+        }
+        let found = self.read_account(key)?;
+        if let Some(known) = &found {
+            self.names.accounts.insert(key, known.clone());
+        }
+        Ok(found)
+    }
+
+    fn read_account(&self, key: i64) -> Result<Option<Known>, Error> {
         self.tx
             .prepare_cached(
                 "SELECT status, status_us, rev, data, snapshot, repair FROM account WHERE key = ?1",
@@ -107,7 +120,7 @@ impl Apply<'_> {
         }
     }
 
-    fn commit(&mut self, commit: &Commit) -> Result<(), Error> {
+    fn commit(&mut self, commit: &'a Commit) -> Result<(), Error> {
         if commit.was_held {
             let units = commit.ops.len() as i64 + commit.filtered as i64;
             self.tally.held -= units;
@@ -138,6 +151,9 @@ impl Apply<'_> {
             self.tx
                 .prepare_cached("UPDATE account SET rev = ?2, data = ?3 WHERE key = ?1")?
                 .execute(params![key, commit.rev.cast_signed(), bytes(data)])?;
+            if let Some(mut cached) = self.names.accounts.get_mut(&key) {
+                (cached.rev, cached.data) = (commit.rev, data);
+            }
         }
         self.count_filtered(commit);
         let author = Author {
@@ -151,7 +167,10 @@ impl Apply<'_> {
             snapshot: false,
         };
         for op in &commit.ops {
-            self.op(author, stamp, op)?;
+            match self.plan.queues.of(&op.collection) {
+                Some(queue) if !commit.was_held => self.queue(queue, author, stamp, op)?,
+                _ => self.op(author, stamp, op)?,
+            }
         }
         Ok(())
     }
@@ -194,6 +213,7 @@ impl Apply<'_> {
     }
 
     pub(super) fn mark(&mut self, key: i64, did: &str, repair: i64) -> Result<(), Error> {
+        self.names.accounts.remove(&key);
         self.tx
             .prepare_cached("UPDATE account SET repair = ?2 WHERE key = ?1")?
             .execute(params![key, repair])?;
@@ -253,6 +273,7 @@ impl Apply<'_> {
             self.op(author, stamp, op)?;
         }
         self.delete_absent(author, snapshot)?;
+        self.names.accounts.remove(&key);
         let (rev, data) = if snapshot.rev >= known.rev {
             (snapshot.rev, snapshot.data)
         } else {
@@ -339,17 +360,25 @@ impl Apply<'_> {
             }) += 1;
             return Ok(());
         }
+        let was_visible = AccountStatus::from_code(known.status).visible();
+        if was_visible && !status.visible() {
+            self.books().recount(self.names, key, did, -1)?;
+        }
         self.tx
             .prepare_cached(
                 "INSERT INTO account (key, status, status_us) VALUES (?1, ?2, ?3)
-                 ON CONFLICT (key) DO UPDATE SET status = ?2, status_us = ?3",
+                 ON CONFLICT (key) DO UPDATE SET status = ?2, status_us = ?3, doubt = 0",
             )?
             .execute(params![key, status.code(), time_us])?;
+        if !was_visible && status.visible() {
+            self.books().recount(self.names, key, did, 1)?;
+        }
         self.tally.applied += 1;
+        self.names.accounts.remove(&key);
         if status == AccountStatus::Deleted {
             self.purge(key, did, &known)?;
         }
-        if AccountStatus::from_code(known.status).visible() != status.visible() {
+        if was_visible != status.visible() {
             self.changes.push(Change::Account {
                 key,
                 did: did.to_owned(),

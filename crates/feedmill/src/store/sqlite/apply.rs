@@ -10,6 +10,8 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::derive::{self, Ids, Subject};
 use super::names::{Names, hash};
+use super::pending::{Origin, Turn};
+use super::reference;
 use crate::clock::Micros;
 use crate::store::account::Accounting;
 use crate::store::batch::{Op, Put, Verdict};
@@ -41,6 +43,12 @@ pub(super) struct Apply<'a> {
     /// Keys that have come and for which somebody may wait.
     pub(super) released: Vec<String>,
     pub(super) parked_some: bool,
+    /// What waits for the end of the batch, when queues decide.
+    pub(super) turn: Turn<'a>,
+    /// Where and when the operation came that is worked on, if not in this batch.
+    pub(super) origin: Option<Origin>,
+    /// Dead letters by stage and collection.
+    pub(super) buried: BTreeMap<(String, String), u64>,
     pub(super) fates: Vec<Fate>,
 }
 
@@ -117,7 +125,12 @@ impl Apply<'_> {
         self.release()
     }
 
-    fn decide(&mut self, author: Author<'_>, stamp: Stamp, op: &Op) -> Result<Outcome, Error> {
+    pub(super) fn decide(
+        &mut self,
+        author: Author<'_>,
+        stamp: Stamp,
+        op: &Op,
+    ) -> Result<Outcome, Error> {
         let uri = format!("at://{}/{}/{}", author.did, op.collection, op.rkey);
         let collection = self.names.collection(self.tx, &op.collection)?;
         let stored = self.find(&uri, collection, author.key, &op.rkey)?;
@@ -185,7 +198,7 @@ impl Apply<'_> {
         // First sight survives edits, not recreation.
         let seen = match &stored {
             Some(old) if old.state == LIVE => old.seen,
-            _ => self.now_us,
+            _ => put.seen_us.unwrap_or(i64::MAX).min(self.seen_us()),
         };
         let time = match put.time_us {
             Some(time) if time <= seen => time,
@@ -205,8 +218,8 @@ impl Apply<'_> {
                     .prepare_cached("UPDATE record SET rev = ?2, state = 0, time = ?3, seen = ?4, cid = ?5, body = ?6 WHERE id = ?1")?
                     .execute(params![old.id, stamp.rev.cast_signed(), time, seen, cid, body])?;
                 self.tx
-                    .prepare_cached("DELETE FROM reference WHERE record = ?1")?
-                    .execute([old.id])?;
+                    .prepare_cached("DELETE FROM reference WHERE id BETWEEN ?1 AND ?2")?
+                    .execute(reference::places(old.id))?;
                 old.id
             }
             None => {
@@ -225,6 +238,8 @@ impl Apply<'_> {
         self.refer(id, &put.links)?;
         let lanes = if place_again {
             let subject = at.subject(id, time);
+            self.books()
+                .enter(self.names, subject, at.nsid, &put.derived)?;
             derive::add(
                 self.tx,
                 self.names,
@@ -258,6 +273,7 @@ impl Apply<'_> {
             return Ok(false);
         }
         let subject = at.subject(old.id, old.time);
+        self.books().strike(self.names, subject, at.nsid, &was)?;
         derive::remove(
             self.tx,
             self.names,
@@ -308,7 +324,7 @@ impl Apply<'_> {
                     at.rkey,
                     stamp.rev.cast_signed(),
                     state,
-                    self.now_us
+                    self.seen_us()
                 ])?;
             return Ok(());
         };
@@ -326,17 +342,19 @@ impl Apply<'_> {
     /// Takes a live record out of every lane, follow list and reference table.
     pub(super) fn withdraw(&mut self, at: &Place<'_>, id: i64, time: i64) -> Result<(), Error> {
         let was = self.derived(at, id)?;
+        let subject = at.subject(id, time);
+        self.books().strike(self.names, subject, at.nsid, &was)?;
         derive::remove(
             self.tx,
             self.names,
             self.ids,
-            at.subject(id, time),
+            subject,
             &was,
             &mut self.changes,
         )?;
         self.tx
-            .prepare_cached("DELETE FROM reference WHERE record = ?1")?
-            .execute([id])?;
+            .prepare_cached("DELETE FROM reference WHERE id BETWEEN ?1 AND ?2")?
+            .execute(reference::places(id))?;
         *self.live.entry(at.collection).or_default() -= 1;
         self.changes.push(Change::Delete {
             record: id,
@@ -346,11 +364,14 @@ impl Apply<'_> {
     }
 
     fn refer(&mut self, id: i64, links: &[(String, String)]) -> Result<(), Error> {
-        for (path, target) in links {
+        let [first, last] = reference::places(id);
+        for (place, (path, target)) in (first..=last).rev().zip(links) {
             let path = self.names.path(self.tx, path)?;
             self.tx
-                .prepare_cached("INSERT OR IGNORE INTO reference (record, path, uri, target) VALUES (?1, ?2, ?3, ?4)")?
-                .execute(params![id, path, target, hash(target)])?;
+                .prepare_cached(
+                    "INSERT INTO reference (id, path, uri, target) VALUES (?1, ?2, ?3, ?4)",
+                )?
+                .execute(params![place, path, target, hash(target)])?;
         }
         Ok(())
     }

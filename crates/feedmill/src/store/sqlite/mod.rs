@@ -7,17 +7,24 @@ mod accounts;
 mod adopt;
 mod apply;
 mod children;
+mod climb;
 mod dead;
 mod derive;
 mod feed;
+mod graph;
 mod load;
 mod names;
 mod outbox;
 mod parked;
+mod pending;
+mod pick;
 mod read;
 mod rebuild;
 mod reference;
 mod schema;
+mod sieve;
+mod tally;
+mod version;
 mod writer;
 
 use std::path::PathBuf;
@@ -31,13 +38,18 @@ use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension, param
 use super::account::{AccountState, Accounting};
 use super::batch::{Batch, DeadLetter};
 use super::change::{Drawn, Follows, Loaded};
+use super::graph::{Walk, Walked};
 use super::page::{Children, FeedQuery, ListQuery, Page, Position, Row};
 use super::plan::{LaneId, Plan, SourceId};
+use super::version::{Standing, Version};
 use super::{
     Committed, Counts, LetterQuery, Reference, Referrer, ReferrerQuery, Store, StoreError, Waiting,
 };
 use derive::Ids;
 use writer::Writer;
+
+/// How many times a reader's page cache the writer has: it touches every index with every record.
+const WRITER_CACHE: u32 = 4;
 
 /// The embedded store.
 #[derive(Debug)]
@@ -59,7 +71,7 @@ impl SqliteStore {
     /// Opens or creates the store of a configuration, and brings it in line with the plan.
     pub fn open(settings: &crate::config::Store, plan: Plan) -> Result<Self, StoreError> {
         let place = Place::of(&settings.url);
-        let mut connection = place.connect(settings.cache_mib)?;
+        let mut connection = place.connect(settings.cache_mib.saturating_mul(WRITER_CACHE))?;
         schema::migrate(&mut connection).map_err(sql)?;
         let ids = rebuild::align(&mut connection, &plan).map_err(sql)?;
         let plan = Arc::new(plan);
@@ -150,12 +162,20 @@ impl Store for SqliteStore {
         self.read(|connection| read::record(connection, uri))
     }
 
-    fn rows(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError> {
-        self.read(|connection| read::rows(connection, ids))
+    fn kept(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError> {
+        self.read(|connection| read::kept(connection, ids))
+    }
+
+    fn kept_after(&self, after: i64, limit: usize) -> Result<Vec<Row>, StoreError> {
+        self.read(|connection| read::kept_after(connection, after, limit))
+    }
+
+    fn rows(&self, ids: &[i64]) -> Result<(Vec<Row>, i64), StoreError> {
+        self.read(|connection| Ok((read::rows(connection, ids)?, outbox::head(connection)?)))
     }
 
     fn list(&self, query: &ListQuery) -> Result<Page, StoreError> {
-        self.read(|connection| read::list(connection, &self.ids, query))
+        self.read(|connection| read::list(connection, &self.plan, &self.ids, query))
     }
 
     fn children(
@@ -206,6 +226,22 @@ impl Store for SqliteStore {
         })
     }
 
+    fn versions(&self, uris: &[&str]) -> Result<Vec<Option<Version>>, StoreError> {
+        self.read(|connection| version::versions(connection, uris))
+    }
+
+    fn versions_after(&self, after: i64, limit: usize) -> Result<Vec<(i64, Version)>, StoreError> {
+        self.read(|connection| version::versions_after(connection, after, limit))
+    }
+
+    fn standing(&self, did: &str) -> Result<Option<Standing>, StoreError> {
+        self.read(|connection| version::standing(connection, did))
+    }
+
+    fn standings(&self, after: i64, limit: usize) -> Result<Vec<Standing>, StoreError> {
+        self.read(|connection| version::standings(connection, after, limit))
+    }
+
     fn head(&self) -> Result<i64, StoreError> {
         self.read(outbox::head)
     }
@@ -239,7 +275,9 @@ impl Store for SqliteStore {
     fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError> {
         self.read(|connection| {
             connection
-                .prepare_cached("SELECT k.text FROM account a JOIN key k ON k.id = a.key WHERE a.repair > 0 AND a.status % 2 = 0 ORDER BY a.repair DESC LIMIT ?1")?
+                .prepare_cached("SELECT k.text FROM account a JOIN key k ON k.id = a.key WHERE a.key IN (
+                        SELECT key FROM account WHERE repair > 0 AND status % 2 = 0 UNION SELECT key FROM account WHERE doubt > 0
+                     ) ORDER BY a.repair DESC LIMIT ?1")?
                 .query_map([limit as i64], |row| row.get(0))?
                 .collect()
         })
@@ -273,6 +311,10 @@ impl Store for SqliteStore {
         self.read(dead::waiting)
     }
 
+    fn queues(&self) -> Result<Vec<super::queue::Depth>, StoreError> {
+        self.read(|connection| pending::depths(connection, &self.plan))
+    }
+
     fn referrers(&self, query: &ReferrerQuery) -> Result<Vec<Referrer>, StoreError> {
         self.read(|connection| reference::referrers(connection, query))
     }
@@ -284,6 +326,10 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Option<Vec<Reference>>, StoreError> {
         self.read(|connection| reference::references(connection, uri, after, limit))
+    }
+
+    fn walk(&self, walk: &Walk) -> Result<Walked, StoreError> {
+        self.read(|connection| graph::walk(connection, walk))
     }
 
     fn followers(
@@ -342,6 +388,14 @@ impl Place {
 
 /// Sorts SQLite's errors by what the caller does about them.
 fn sql(error: Error) -> StoreError {
+    let error = match error {
+        // Another engine's word, carried through.
+        Error::ToSqlConversionFailure(cause) => match cause.downcast::<StoreError>() {
+            Ok(cause) => return *cause,
+            Err(cause) => Error::ToSqlConversionFailure(cause),
+        },
+        error => error,
+    };
     let passing = matches!(
         error.sqlite_error_code(),
         Some(

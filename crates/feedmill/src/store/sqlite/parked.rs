@@ -150,8 +150,8 @@ impl Apply<'_> {
             // It was buried for this before, and its dead letter was settled by hand.
             Some(_) if again => Ok(Outcome::Repeated),
             Some(Obstacle::Missing(need)) => {
-                let (source, cursor) = (self.source, self.cursor);
-                self.park(at, stamp, put, &need, source, cursor)?;
+                let (source, cursor) = self.origin();
+                self.park(at, stamp, put, &need, &source, cursor)?;
                 Ok(Outcome::Parked)
             }
             Some(Obstacle::Broken(letter)) => {
@@ -507,6 +507,7 @@ impl Apply<'_> {
                         cid: cid.and_then(|bytes| Cid::from_bytes(&bytes).ok()),
                         body: row.get::<_, String>(10)?.into_bytes(),
                         time_us: row.get(11)?,
+                        seen_us: None,
                         links: serde_json::from_str(&links).unwrap_or_default(),
                         derived: Default::default(),
                     },

@@ -5,9 +5,11 @@ use rusqlite::{Connection, Error, OptionalExtension, Row as SqlRow, params};
 use super::apply::LIVE;
 use super::derive::Ids;
 use super::names::{find_collection, find_key, hash};
+use super::pick::{Gate, Pick};
+use super::sieve::passes;
 use crate::store::account::AccountState;
-use crate::store::filter;
 use crate::store::page::{ListQuery, Page, Position, Row};
+use crate::store::plan::Plan;
 use crate::store::{AccountStatus, Accounting, Counts};
 
 /// The columns a [`Row`] is made of; `r`, `k`, `c` are record, key and collection.
@@ -36,7 +38,7 @@ pub(super) fn to_row(row: &SqlRow<'_>) -> Result<Row, Error> {
     })
 }
 
-fn split(uri: &str) -> Option<(&str, &str, &str)> {
+pub(super) fn split(uri: &str) -> Option<(&str, &str, &str)> {
     let mut parts = uri.strip_prefix("at://")?.splitn(3, '/');
     Some((parts.next()?, parts.next()?, parts.next()?))
 }
@@ -65,6 +67,34 @@ pub(super) fn live(connection: &Connection, uri: &str) -> Result<Option<String>,
         )?
         .query_row(params![hash(uri), rkey, did, nsid], |row| row.get(0))
         .optional()
+}
+
+/// The tables of a [`Row`] whose author may be hidden.
+const KEPT_FROM: &str =
+    "record r JOIN key k ON k.id = r.author JOIN collection c ON c.id = r.collection";
+
+pub(super) fn kept(connection: &Connection, ids: &[i64]) -> Result<Vec<Row>, Error> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {ROW} FROM {KEPT_FROM} WHERE r.id = ?1 AND r.state = 0"
+    ))?;
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        found.extend(statement.query_row([id], to_row).optional()?);
+    }
+    Ok(found)
+}
+
+pub(super) fn kept_after(
+    connection: &Connection,
+    after: i64,
+    limit: usize,
+) -> Result<Vec<Row>, Error> {
+    connection
+        .prepare_cached(&format!(
+            "SELECT {ROW} FROM {KEPT_FROM} WHERE r.id > ?1 AND r.state = 0 ORDER BY r.id LIMIT ?2"
+        ))?
+        .query_map(params![after, limit as i64], to_row)?
+        .collect()
 }
 
 pub(super) fn rows(connection: &Connection, ids: &[i64]) -> Result<Vec<Row>, Error> {
@@ -106,7 +136,12 @@ pub(super) fn tail(uri: &str) -> String {
 /// Rows looked at together where filters may let few of them through.
 const FILTER_CHUNK: usize = 500;
 
-pub(super) fn list(connection: &Connection, ids: &Ids, query: &ListQuery) -> Result<Page, Error> {
+pub(super) fn list(
+    connection: &Connection,
+    plan: &Plan,
+    ids: &Ids,
+    query: &ListQuery,
+) -> Result<Page, Error> {
     let Some(&lane) = ids.lanes.get(query.lane.0) else {
         return Ok(Page::default());
     };
@@ -117,12 +152,39 @@ pub(super) fn list(connection: &Connection, ids: &Ids, query: &ListQuery) -> Res
         },
         None => None,
     };
+    if let Some(planned) = plan.lanes.get(query.lane.0) {
+        let pick = Pick {
+            connection,
+            nsid: &planned.nsid,
+            lane,
+            gate: key.map_or(Gate::All, Gate::Key),
+            lens: &query.lens,
+            ids,
+            before: query.before.as_ref(),
+            limit: query.limit,
+            scan_max: query.scan_max,
+        };
+        if let Some(page) = pick.page()? {
+            return Ok(page);
+        }
+    }
+    scan(connection, ids, lane, key, query)
+}
+
+/// Walks the lane, and holds each record against the filters.
+fn scan(
+    connection: &Connection,
+    ids: &Ids,
+    lane: i64,
+    key: Option<i64>,
+    query: &ListQuery,
+) -> Result<Page, Error> {
     let mut before = query.before.clone();
     let mut found: Vec<Row> = Vec::new();
     let mut looked = 0;
     loop {
         // One more than asked tells whether there is more.
-        let chunk = match query.filters.is_empty() {
+        let chunk = match query.lens.is_plain() {
             true => query.limit + 1,
             false => FILTER_CHUNK,
         };
@@ -131,18 +193,25 @@ pub(super) fn list(connection: &Connection, ids: &Ids, query: &ListQuery) -> Res
         for row in rows {
             before = Some(row.position());
             looked += 1;
-            if !filter::admit(&query.filters, &row.body) {
+            if !passes(connection, ids, &query.lens, &row)? {
                 continue;
             }
             if found.len() == query.limit {
                 let next = found.last().map(Row::position);
-                return Ok(Page { rows: found, next });
+                return Ok(Page {
+                    rows: found,
+                    next,
+                    ..Page::default()
+                });
             }
             found.push(row);
         }
         if ended || looked >= query.scan_max {
-            let next = before.filter(|_| !ended);
-            return Ok(Page { rows: found, next });
+            return Ok(Page {
+                rows: found,
+                next: before.filter(|_| !ended),
+                ..Page::default()
+            });
         }
     }
 }
@@ -207,7 +276,7 @@ pub(super) fn account(connection: &Connection, did: &str) -> Result<Option<Accou
         return Ok(None);
     };
     connection
-        .prepare_cached("SELECT status, rev, data, repair FROM account WHERE key = ?1")?
+        .prepare_cached("SELECT status, rev, data, repair, doubt FROM account WHERE key = ?1")?
         .query_row([key], |row| {
             let data: Option<Vec<u8>> = row.get(2)?;
             Ok(AccountState {
@@ -215,17 +284,15 @@ pub(super) fn account(connection: &Connection, did: &str) -> Result<Option<Accou
                 rev: row.get::<_, i64>(1)?.cast_unsigned(),
                 data: data.and_then(|bytes| record::cid::Cid::from_bytes(&bytes).ok()),
                 broken: row.get::<_, i64>(3)? != super::accounts::IN_STEP,
+                doubtful: row.get(4)?,
             })
         })
         .optional()
 }
 
 pub(super) fn counts(connection: &Connection) -> Result<Counts, Error> {
-    let count = |table: &str| {
-        connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {
-            row.get(0)
-        })
-    };
+    let mut size = connection.prepare_cached("SELECT rows FROM size WHERE name = ?1")?;
+    let mut count = |table: &str| size.query_row([table], |row| row.get(0));
     Ok(Counts {
         records: connection
             .prepare_cached("SELECT nsid, live FROM collection ORDER BY nsid")?

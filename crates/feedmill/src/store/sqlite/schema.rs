@@ -58,10 +58,12 @@ CREATE TABLE follow (
 
 -- target is the hash of uri: looked up backward by it, checked by the text.
 CREATE TABLE path (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+-- id is the record's, shifted, and a place that falls with (path, uri): rows are appended, one record's lie
+-- together, and the index by target holds two integers and no text.
 CREATE TABLE reference (
-    record INTEGER NOT NULL, path INTEGER NOT NULL, uri TEXT NOT NULL, target INTEGER NOT NULL,
-    PRIMARY KEY (record, path, uri)
-) WITHOUT ROWID;
+    id INTEGER PRIMARY KEY, record INTEGER GENERATED ALWAYS AS (id >> 20) VIRTUAL,
+    path INTEGER NOT NULL, uri TEXT NOT NULL, target INTEGER NOT NULL
+);
 CREATE INDEX reference_by_target ON reference (target);
 
 CREATE TABLE dead (
@@ -96,6 +98,42 @@ CREATE INDEX parked_by_author ON parked (author);
 CREATE INDEX parked_by_due ON parked (due) WHERE due IS NOT NULL;
 CREATE INDEX parked_by_dead ON parked (dead) WHERE dead IS NOT NULL;
 CREATE INDEX parked_waiting ON parked (id) WHERE dead IS NULL;
+", "
+-- Operations that wait in a queue: a body is a put, a letter a refusal, neither a delete.
+CREATE TABLE pending (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, source TEXT NOT NULL, cursor INTEGER NOT NULL,
+    author INTEGER NOT NULL, collection INTEGER NOT NULL, rkey TEXT NOT NULL, rev INTEGER NOT NULL, live INTEGER NOT NULL,
+    seen INTEGER NOT NULL, cid BLOB, body TEXT, time INTEGER, links TEXT, letter TEXT
+);
+CREATE INDEX pending_by_queue ON pending (queue, id);
+CREATE INDEX pending_by_author ON pending (author, id);
+", "
+-- Children under each key of a lane, of visible accounts; kept so that no read counts.
+CREATE TABLE tally (
+    lane INTEGER NOT NULL, key INTEGER NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (lane, key)
+) WITHOUT ROWID;
+
+-- Orders other than that of time. rung: a number, a text, or an empty blob for a record without either.
+CREATE TABLE ladder (id INTEGER PRIMARY KEY, spec TEXT NOT NULL UNIQUE);
+CREATE TABLE rung (
+    ladder INTEGER NOT NULL, rung NOT NULL, time INTEGER NOT NULL, tail TEXT NOT NULL, record INTEGER NOT NULL,
+    PRIMARY KEY (ladder, rung, time, tail)
+) WITHOUT ROWID;
+
+-- Rows of tables that an operator asks the size of; triggers, so that no writer can forget.
+CREATE TABLE size (name TEXT PRIMARY KEY, rows INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO size VALUES ('account', (SELECT count(*) FROM account)), ('dead', (SELECT count(*) FROM dead)),
+    ('held', (SELECT count(*) FROM held));
+CREATE TRIGGER account_more AFTER INSERT ON account BEGIN UPDATE size SET rows = rows + 1 WHERE name = 'account'; END;
+CREATE TRIGGER account_less AFTER DELETE ON account BEGIN UPDATE size SET rows = rows - 1 WHERE name = 'account'; END;
+CREATE TRIGGER dead_more AFTER INSERT ON dead BEGIN UPDATE size SET rows = rows + 1 WHERE name = 'dead'; END;
+CREATE TRIGGER dead_less AFTER DELETE ON dead BEGIN UPDATE size SET rows = rows - 1 WHERE name = 'dead'; END;
+CREATE TRIGGER held_more AFTER INSERT ON held BEGIN UPDATE size SET rows = rows + 1 WHERE name = 'held'; END;
+CREATE TRIGGER held_less AFTER DELETE ON held BEGIN UPDATE size SET rows = rows - 1 WHERE name = 'held'; END;
+", "
+-- doubt: the status may have changed where we could not see it; the host is to be asked.
+ALTER TABLE account ADD COLUMN doubt INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX account_by_doubt ON account (doubt) WHERE doubt > 0;
 "];
 
 /// Brings a connection's file to the newest version.
@@ -109,12 +147,17 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
     tx.commit()
 }
 
+/// Pages of the log before they are moved into the file. Rare checkpoints write a page that many
+/// transactions touched once.
+const CHECKPOINT_PAGES: i64 = 65_536;
+
 /// Settings of every connection.
 pub(super) fn prepare(connection: &Connection, cache_mib: u32) -> Result<(), Error> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "cache_size", -(i64::from(cache_mib) * 1024))?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.busy_timeout(std::time::Duration::from_secs(30))?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(())

@@ -15,6 +15,7 @@ use super::accounts::Refusal;
 use super::apply::Apply;
 use super::derive::Ids;
 use super::names::Names;
+use super::pending::Turn;
 use super::{broken, outbox, sql};
 use crate::crash;
 use crate::store::batch::{Batch, Item};
@@ -66,6 +67,7 @@ impl Writer {
             names: Names::new(),
             outbox_max,
             head: Arc::clone(&head),
+            version: 0,
         };
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
@@ -119,6 +121,8 @@ struct Desk {
     names: Names,
     outbox_max: u64,
     head: Arc<Head>,
+    /// Changes when another process has written, and what is remembered may not be so.
+    version: i64,
 }
 
 impl Desk {
@@ -170,6 +174,12 @@ impl Desk {
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(sql)?;
+        let version = tx
+            .pragma_query_value(None, "data_version", |row| row.get(0))
+            .map_err(sql)?;
+        if std::mem::replace(&mut self.version, version) != version {
+            self.names.forget();
+        }
         let mut done = Vec::with_capacity(batches.len());
         let mut head = outbox::head(&tx).map_err(sql)?;
         for batch in batches {
@@ -189,11 +199,15 @@ impl Desk {
                 released: Vec::new(),
                 parked_some: false,
                 fates: Vec::new(),
+                turn: Turn::new(&tx, &self.plan).map_err(sql)?,
+                origin: None,
+                buried: Default::default(),
             };
             apply_all(&mut apply, &batch.items)?;
             let (changes, tally, broken, live) =
                 (apply.changes, apply.tally, apply.broken, apply.live);
             let (others, fates) = (apply.others, apply.fates);
+            let (turn, buried) = (apply.turn, apply.buried);
             head = outbox::append(&tx, head, &changes).map_err(sql)?;
             for (collection, delta) in live {
                 tx.prepare_cached("UPDATE collection SET live = live + ?2 WHERE id = ?1")
@@ -212,6 +226,11 @@ impl Desk {
                 position: head,
                 broken,
                 fates,
+                worked: turn.worked(&self.plan),
+                buried: buried
+                    .into_iter()
+                    .map(|((stage, collection), count)| (stage, collection, count))
+                    .collect(),
             });
         }
         outbox::trim(&tx, head, self.outbox_max).map_err(sql)?;
@@ -224,7 +243,7 @@ impl Desk {
     }
 }
 
-fn apply_all(apply: &mut Apply<'_>, items: &[Item]) -> Result<(), StoreError> {
+fn apply_all<'a>(apply: &mut Apply<'a>, items: &'a [Item]) -> Result<(), StoreError> {
     for item in items {
         apply.item(item).map_err(|refusal| match refusal {
             Refusal::Sql(error) => sql(error),
@@ -233,6 +252,7 @@ fn apply_all(apply: &mut Apply<'_>, items: &[Item]) -> Result<(), StoreError> {
             }
         })?;
     }
+    apply.take_turn().map_err(sql)?;
     apply.bury_excess().map_err(sql)?;
     let all = || apply.others.values().chain([&apply.tally]);
     if !all().all(crate::store::Accounting::adds_up) {

@@ -1,0 +1,77 @@
+//! `{ns}.getGraph`: a walk over references from one record.
+
+use super::error::XrpcError;
+use super::params::Params;
+use super::{Answer, Server, body, references};
+use crate::store::graph::{Direction, Walk};
+
+/// Steps away from the start where the caller does not say.
+const DEPTH_DEFAULT: usize = 2;
+/// Steps of the longest walk.
+const DEPTH_MAX: usize = 8;
+/// Nodes where the caller does not say.
+const NODES_DEFAULT: usize = 100;
+/// Nodes of the largest answer.
+const NODES_MAX: usize = 1000;
+/// Edges for each node asked for.
+const EDGES_PER_NODE_MAX: usize = 8;
+
+fn number(params: &Params, name: &str, default: usize, max: usize) -> Result<usize, XrpcError> {
+    let Some(text) = params.get(name) else {
+        return Ok(default);
+    };
+    let number = text.parse().ok().filter(|n| (1..=max).contains(n));
+    number.ok_or_else(|| {
+        XrpcError::invalid(format!(
+            "{name} must be an integer from 1 to {max}, not {text:?}"
+        ))
+    })
+}
+
+pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
+    params.only(&["uri", "direction", "path", "depth", "limit"])?;
+    let nodes_max = number(params, "limit", NODES_DEFAULT, NODES_MAX)?;
+    let walk = Walk {
+        from: references::resolved(server, params.need("uri")?)?,
+        direction: match params.get("direction") {
+            None | Some("both") => Direction::Both,
+            Some("out") => Direction::Out,
+            Some("in") => Direction::In,
+            Some(other) => {
+                return Err(XrpcError::invalid(format!(
+                    "direction must be out, in or both, not {other:?}"
+                )));
+            }
+        },
+        path: params.get("path").map(str::to_owned),
+        depth: number(params, "depth", DEPTH_DEFAULT, DEPTH_MAX)?,
+        nodes_max,
+        edges_max: nodes_max * EDGES_PER_NODE_MAX,
+    };
+    let found = server.store.walk(&walk)?;
+    let mut out = String::from("{\"uri\":");
+    body::push_string(&mut out, &walk.from);
+    out.push_str(",\"nodes\":[");
+    for (index, node) in found.nodes.iter().enumerate() {
+        out.push_str(if index == 0 { "" } else { "," });
+        out.push_str("{\"uri\":");
+        body::push_string(&mut out, &node.uri);
+        out.push_str(&format!(
+            ",\"depth\":{},\"exists\":{}}}",
+            node.depth, node.exists
+        ));
+    }
+    out.push_str("],\"edges\":[");
+    for (index, edge) in found.edges.iter().enumerate() {
+        out.push_str(if index == 0 { "" } else { "," });
+        out.push_str("{\"from\":");
+        body::push_string(&mut out, &edge.from);
+        out.push_str(",\"path\":");
+        body::push_string(&mut out, &edge.path);
+        out.push_str(",\"to\":");
+        body::push_string(&mut out, &edge.to);
+        out.push('}');
+    }
+    out.push_str(&format!("],\"truncated\":{}}}", found.truncated));
+    Ok(Answer::json(out))
+}
