@@ -18,6 +18,10 @@ const BLOCK_MAX: usize = 1024;
 ///
 /// The newest block stands in the sequence itself: most outboxes have no other.
 #[derive(Debug)]
+#[expect(
+    clippy::box_collection,
+    reason = "a field of one word instead of three or four, in millions of places"
+)]
 pub(crate) struct Sequence {
     /// Boxed, because few have it and all would pay for its length.
     older: Option<Box<VecDeque<VecDeque<u32>>>>,
