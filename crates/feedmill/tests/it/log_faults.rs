@@ -17,6 +17,7 @@ struct Served {
 }
 
 fn served(processes: usize, log: &str) -> Served {
+    feedmill::identity::provide_tls();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("feedmill.toml");
     let text = format!(
@@ -88,12 +89,18 @@ fn wrong_requests() -> Vec<(&'static str, Value, &'static str)> {
         };
         wrong.push(("query", json!({"cursor": number}), code));
     }
+    wrong.extend(wrong_shapes());
+    wrong
+}
+
+/// Every other wrong thing.
+fn wrong_shapes() -> Vec<(&'static str, Value, &'static str)> {
     let far = json!((1u64 << 53) - 1);
     let long = "x".repeat(513);
     let large = "AAAA".repeat(600);
     let other = json!({"actorId": "a", "sequence": 1, "timestamp": 1, "data": "b3RoZXI="});
     let many: Vec<Value> = (2..=6).map(|number| block(json!(number))).collect();
-    wrong.extend([
+    vec![
         ("query", json!({"limit": 0}), "badRequest"),
         ("query", json!({"cursor": "TOK|1e2"}), "badCursor"),
         ("query", json!({"cursor": ""}), "badCursor"),
@@ -139,8 +146,7 @@ fn wrong_requests() -> Vec<(&'static str, Value, &'static str)> {
         ),
         ("erase", json!({}), "unknownKind"),
         ("query", json!({"type": "erase"}), "unknownKind"),
-    ]);
-    wrong
+    ]
 }
 
 #[tokio::test]
