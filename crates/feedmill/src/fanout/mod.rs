@@ -173,7 +173,7 @@ impl Fanout {
         let found = match state.timelines.read(&request) {
             Read::Page { entries, next } => {
                 let found = self.found(&state, entries, next);
-                // Looked at again below: who holds it twice waits for a writer that waits for him.
+                // The lock is asked for again below: one that is held twice while a writer waits is held for ever.
                 drop(state);
                 Some(found)
             }
