@@ -169,7 +169,13 @@ impl Fanout {
             return Ok(Some(ShownPage::default()));
         }
         let found = match state.timelines.read(&request) {
-            Read::Page { entries, next } => Some(self.found(&state, entries, next)),
+            Read::Page { entries, next } => {
+                let found = self.found(&state, entries, next);
+                // Completing takes the lock again; held twice, it would wait for a
+                // writer that waits for it.
+                drop(state);
+                Some(found)
+            }
             Read::Below => None,
             Read::Cold => {
                 drop(state);
