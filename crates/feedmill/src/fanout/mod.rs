@@ -8,6 +8,8 @@
 //! lock for a few changes at a time; readers share it. Everything here can be
 //! dropped at any moment and is rebuilt from the store.
 
+// Records that are inserted together.
+mod batch;
 // Records as they are shown.
 mod bodies;
 // The thread that draws.
@@ -171,8 +173,7 @@ impl Fanout {
         let found = match state.timelines.read(&request) {
             Read::Page { entries, next } => {
                 let found = self.found(&state, entries, next);
-                // Completing takes the lock again; held twice, it would wait for a
-                // writer that waits for it.
+                // The lock is asked for again below: one that is held twice while a writer waits is held for ever.
                 drop(state);
                 Some(found)
             }
