@@ -15,11 +15,11 @@ use crate::store::{Change, StoreError};
 /// Changes drawn at once.
 const DRAW_MAX: usize = 1000;
 /// Changes applied under one lock; readers come through in between.
-const LOCKED_MAX: usize = 32;
+pub(crate) const LOCKED_MAX: usize = 32;
 /// Background work under one lock, in pushes.
-const WORK: usize = 2000;
+pub(crate) const WORK: usize = 2000;
 /// How long to wait for changes before looking again.
-const PATIENCE: Duration = Duration::from_millis(20);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Draws until told to stop.
 #[derive(Debug)]

@@ -34,6 +34,7 @@ use crate::store::{Loaded, Plan, Position, SharedStore, Store, StoreError};
 
 use bodies::Bodies;
 pub use draw::Drawer;
+pub(crate) use draw::{LOCKED_MAX, PATIENCE, WORK};
 
 /// Readers waiting to be registered; beyond it they stay cold, and exact.
 const REGISTRATIONS_MAX: usize = 1024;
