@@ -68,6 +68,9 @@ pub mod branch;
 // Timelines in memory, drawn from the outbox.
 pub mod fanout;
 
+// Changes, told to connected readers as they happen.
+pub mod live;
+
 // The API over HTTP.
 pub mod serve;
 

@@ -21,6 +21,8 @@ pub mod collection;
 pub mod direct;
 // A feed: follows, targets, keys.
 pub mod feed;
+// Several records shown as one entry.
+pub mod merge;
 // Where in the file a key stands.
 mod place;
 // Business rules, and what a record requires.

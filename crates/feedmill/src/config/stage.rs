@@ -326,6 +326,14 @@ pub struct Serve {
     pub body_bytes_max: usize,
     /// Seconds a request may take.
     pub timeout_s: u64,
+    /// How long the first page of a reader of whom nothing is here waits for its repository.
+    pub first_read_ms: u64,
+    /// Readers whose repositories are waited for; 0: nobody's is fetched because it reads.
+    pub first_reads_max: usize,
+    /// Readers who listen to their feeds at once.
+    pub listeners_max: usize,
+    /// Messages that wait for one of them; one more and it is let go.
+    pub listener_events_max: usize,
 }
 
 impl Default for Serve {
@@ -337,6 +345,10 @@ impl Default for Serve {
             requests_max: 1024,
             body_bytes_max: 1_000_000,
             timeout_s: 30,
+            first_read_ms: 2000,
+            first_reads_max: 1000,
+            listeners_max: 10_000,
+            listener_events_max: 1000,
         }
     }
 }
@@ -366,6 +378,10 @@ impl Serve {
         }
         if self.requests_max == 0 {
             return Some(("serve.requests_max".into(), "must be at least 1".into()));
+        }
+        if self.listener_events_max == 0 {
+            let problem = "must be at least 1".into();
+            return Some(("serve.listener_events_max".into(), problem));
         }
         None
     }

@@ -33,6 +33,9 @@ const REGISTRATIONS_MAX: usize = 1024;
 /// Largest number a key can have: the engine holds 32 bits.
 const KEY_MAX: i64 = u32::MAX as i64;
 
+/// Marks the ids of groups: a group and its first record are two things.
+const GROUP: i64 = 1 << 62;
+
 /// Timelines in memory.
 #[derive(Debug)]
 pub struct Fanout {
@@ -54,6 +57,8 @@ struct State {
 struct Routes {
     /// Lane number to (feed, target).
     lanes: HashMap<i64, Vec<(usize, usize)>>,
+    /// Lanes whose entries are groups of records.
+    merged: HashSet<i64>,
     /// Source number to feeds that follow by it.
     follows: HashMap<i64, Vec<usize>>,
     /// Source number to feeds that hide by it.
@@ -200,9 +205,13 @@ impl Routes {
     fn new(plan: &Plan, store: &SqliteStore) -> Self {
         let mut routes = Self::default();
         for (feed, spec) in plan.feeds.iter().enumerate() {
+            let merged = spec.merged.is_some();
             for (target, spec) in spec.targets.iter().enumerate() {
                 if let Some(lane) = store.lane_number(spec.lane) {
                     routes.lanes.entry(lane).or_default().push((feed, target));
+                    if merged {
+                        routes.merged.insert(lane);
+                    }
                 }
             }
             for source in spec
@@ -274,6 +283,10 @@ fn load(settings: &Settings, routes: &Routes, store: &dyn Store) -> Result<State
             author,
             keys,
         } => {
+            let record = match routes.merged.contains(&lane) {
+                true => group(record),
+                false => record,
+            };
             for (feed, target) in routes.lanes.get(&lane).into_iter().flatten() {
                 if let Err(error) = insert(
                     &mut timelines,
@@ -331,6 +344,11 @@ fn insert(
     Ok(())
 }
 
+/// The id of the group that begins with a record.
+fn group(record: i64) -> i64 {
+    record | GROUP
+}
+
 fn key(number: i64) -> Result<KeyId, StoreError> {
     if !(0..=KEY_MAX).contains(&number) {
         return Err(StoreError::Broken(format!(
@@ -352,7 +370,7 @@ fn ids(entries: &[timeline::Entry], next: Option<timeline::Position>) -> Ids {
     Ids {
         records: entries
             .iter()
-            .map(|entry| (entry.id.0.cast_signed(), entry.time_us))
+            .map(|entry| (entry.id.0.cast_signed() & !GROUP, entry.time_us))
             .collect(),
         next: next.map(|position| Position {
             time_us: position.time_us,

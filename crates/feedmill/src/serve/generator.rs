@@ -130,7 +130,7 @@ impl Generator {
 }
 
 /// Whether a did:web names this machine, an address or a port instead of a public host.
-fn is_private(did: &str) -> bool {
+pub(super) fn is_private(did: &str) -> bool {
     let Some(host) = did.strip_prefix("did:web:") else {
         return false;
     };
@@ -165,6 +165,10 @@ pub(super) async fn skeleton(
     let limit = limit(&params)?;
     let now_s = server.clock.now_us() / 1_000_000;
     let reader = generator.reader(&headers, now_s).await?;
+    if let Some(reader) = &reader {
+        // A skeleton has no place for a word about it.
+        super::first_read::of_reader(&server, reader).await;
+    }
     let page = {
         let server = Arc::clone(&server);
         let make = move || {

@@ -17,6 +17,8 @@ pub mod direct;
 pub mod error;
 mod feed;
 mod filters;
+mod first_read;
+mod following;
 // Our feeds in a Bluesky client.
 pub mod generator;
 mod graph;
@@ -30,6 +32,7 @@ pub mod params;
 mod profile;
 mod records;
 mod references;
+mod subscribe;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,6 +52,7 @@ use tower_http::cors::CorsLayer;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fanout::Fanout;
+use crate::live::Live;
 use crate::metrics as names;
 use crate::status::Status;
 use crate::store::{Plan, SharedStore};
@@ -79,6 +83,8 @@ pub struct Server {
     pub store: SharedStore,
     /// Timelines in memory, if they are given any.
     pub fanout: Option<Arc<Fanout>>,
+    /// Who is told of changes as they happen, if anybody is.
+    pub live: Option<Arc<Live>>,
     pub status: Arc<Status>,
     pub clock: Clock,
     /// The operator's part, if it is given any.
@@ -89,6 +95,7 @@ pub struct Server {
     pub generator: Option<generator::Generator>,
     methods: Vec<(String, Call)>,
     questions: filters::Questions,
+    first_reads: Option<first_read::FirstReads>,
     page_scan_max: usize,
     timeout: Duration,
     slots: Semaphore,
@@ -100,6 +107,8 @@ enum Call {
     List(String),
     Get(String),
     Feed,
+    Following,
+    Subscribe,
     ListReferences,
     GetReferences,
     Graph,
@@ -135,6 +144,8 @@ impl Server {
         let ns = &config.namespace;
         let mut methods = vec![
             (format!("{ns}.getFeed"), Call::Feed),
+            (format!("{ns}.getFollowingFeed"), Call::Following),
+            (format!("{ns}.subscribeFeed"), Call::Subscribe),
             (format!("{ns}.listReferences"), Call::ListReferences),
             (format!("{ns}.getReferences"), Call::GetReferences),
             (format!("{ns}.getGraph"), Call::Graph),
@@ -161,11 +172,13 @@ impl Server {
             fanout,
             status,
             clock,
+            live: None,
             admin: None,
             direct: None,
             generator: None,
             methods,
             questions: filters::Questions::new(config),
+            first_reads: first_read::FirstReads::new(config),
             page_scan_max: config.timelines.page_scan_max,
             timeout: Duration::from_secs(config.serve.timeout_s),
             slots: Semaphore::new(config.serve.requests_max),
@@ -225,6 +238,9 @@ impl Server {
             .map(|(_, call)| call);
         match call {
             Some(Call::Feed) => feed::get(self, params),
+            Some(Call::Following) => following::get(self, params),
+            // It is answered before: a subscription is no single answer.
+            Some(Call::Subscribe) | None => Err(XrpcError::no_method(nsid)),
             Some(Call::ListReferences) => references::list(self, params),
             Some(Call::GetReferences) => references::get(self, params),
             Some(Call::Graph) => graph::get(self, params),
@@ -243,7 +259,6 @@ impl Server {
             }
             Some(Call::List(collection)) => records::list(self, collection, params),
             Some(Call::Get(collection)) => records::get(self, collection, params),
-            None => Err(XrpcError::no_method(nsid)),
         }
     }
 }
@@ -330,6 +345,9 @@ async fn xrpc(
         let message = format!("Incorrect HTTP method ({}) expected GET", request.method());
         return XrpcError::invalid(message).into_response();
     }
+    if nsid.strip_suffix(".subscribeFeed") == Some(server.namespace.as_str()) {
+        return subscribe::subscribe(server, request).await;
+    }
     let params = match Params::parse(request.uri().query()) {
         Ok(params) => params,
         Err(error) => return error.into_response(),
@@ -339,7 +357,22 @@ async fn xrpc(
         let found = generator::skeleton(server, headers, params).await;
         return found.unwrap_or_else(IntoResponse::into_response);
     }
-    answer(server, move |server| server.call(&nsid, &params)).await
+    let feed = server
+        .methods
+        .iter()
+        .any(|(name, call)| *name == nsid && matches!(call, Call::Feed | Call::Following));
+    let word = match feed {
+        true => first_read::before(&server, &params).await,
+        false => None,
+    };
+    answer(server, move |server| {
+        let answer = server.call(&nsid, &params)?;
+        Ok(match word {
+            Some(word) => word.mark(answer),
+            None => answer,
+        })
+    })
+    .await
 }
 
 async fn health(State(server): State<Arc<Server>>) -> Response {

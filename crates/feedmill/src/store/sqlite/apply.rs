@@ -223,6 +223,7 @@ impl Apply<'_> {
             }
         };
         self.refer(id, &put.links)?;
+        let from = self.changes.len();
         let lanes = if place_again {
             let subject = at.subject(id, time);
             derive::add(
@@ -236,6 +237,7 @@ impl Apply<'_> {
         } else {
             Vec::new()
         };
+        self.hush(from, stamp.live);
         self.changes.push(Change::Put {
             record: id,
             uri: at.uri.clone(),
@@ -243,6 +245,15 @@ impl Apply<'_> {
             lanes,
         });
         Ok(())
+    }
+
+    /// Says of the groups changed since `from` whether that happened just now.
+    fn hush(&mut self, from: usize, is_live: bool) {
+        for change in self.changes.iter_mut().skip(from) {
+            if let Change::Regroup { live, .. } = change {
+                *live = is_live;
+            }
+        }
     }
 
     /// Takes an edited record's derived rows away if the edit moves it; says whether it did.
@@ -258,7 +269,7 @@ impl Apply<'_> {
             return Ok(false);
         }
         let subject = at.subject(old.id, old.time);
-        derive::remove(
+        let lanes = derive::remove(
             self.tx,
             self.names,
             self.ids,
@@ -270,6 +281,7 @@ impl Apply<'_> {
         self.changes.push(Change::Delete {
             record: old.id,
             uri: at.uri.clone(),
+            lanes,
         });
         Ok(true)
     }
@@ -326,7 +338,7 @@ impl Apply<'_> {
     /// Takes a live record out of every lane, follow list and reference table.
     pub(super) fn withdraw(&mut self, at: &Place<'_>, id: i64, time: i64) -> Result<(), Error> {
         let was = self.derived(at, id)?;
-        derive::remove(
+        let lanes = derive::remove(
             self.tx,
             self.names,
             self.ids,
@@ -341,6 +353,7 @@ impl Apply<'_> {
         self.changes.push(Change::Delete {
             record: id,
             uri: at.uri.clone(),
+            lanes,
         });
         Ok(())
     }

@@ -9,7 +9,7 @@ use tracing::info;
 
 use super::derive::{self, Ids, Subject};
 use super::names::{self, Names};
-use crate::store::plan::{Derived, Plan};
+use crate::store::plan::{Derived, LaneId, Plan};
 
 /// Brings derived rows in line with the plan; returns the numbers of its lanes and sources.
 pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Error> {
@@ -20,7 +20,13 @@ pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Err
         .iter()
         .map(|source| source.spec.as_str())
         .collect();
-    drop_unwanted(&tx, "lane", &["published", "recent"], "lane", &lane_specs)?;
+    drop_unwanted(
+        &tx,
+        "lane",
+        &["published", "recent", "part"],
+        "lane",
+        &lane_specs,
+    )?;
     drop_unwanted(&tx, "follow_source", &["follow"], "source", &source_specs)?;
     let (lanes, new_lanes) = numbers(&tx, "lane", &lane_specs)?;
     let (sources, new_sources) = numbers(&tx, "follow_source", &source_specs)?;
@@ -99,10 +105,15 @@ fn fill(
             .into_iter()
             .filter(|(source, _)| new_sources.contains(&source.0))
             .collect(),
+        parts: derived
+            .parts
+            .into_iter()
+            .filter(|part| new_lanes.contains(&part.lane.0))
+            .collect(),
     };
     let mut nsids: Vec<&str> = new_lanes
         .iter()
-        .filter_map(|lane| Some(plan.lanes.get(*lane)?.nsid.as_str()))
+        .flat_map(|lane| plan.collections_of(LaneId(*lane)))
         .chain(
             new_sources
                 .iter()

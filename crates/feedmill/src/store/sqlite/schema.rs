@@ -96,6 +96,17 @@ CREATE INDEX parked_by_author ON parked (author);
 CREATE INDEX parked_by_due ON parked (due) WHERE due IS NOT NULL;
 CREATE INDEX parked_by_dead ON parked (dead) WHERE dead IS NOT NULL;
 CREATE INDEX parked_waiting ON parked (id) WHERE dead IS NULL;
+", "
+-- Records of merged feeds, by author and by what they are about. first: a group begins here.
+-- tail is did/collection/rkey: a group may begin with a record of any of the feed's collections.
+CREATE TABLE part (
+    lane INTEGER NOT NULL, author INTEGER NOT NULL, merge TEXT NOT NULL, time INTEGER NOT NULL, tail TEXT NOT NULL,
+    record INTEGER NOT NULL, first INTEGER NOT NULL, keys BLOB NOT NULL, adds TEXT NOT NULL,
+    PRIMARY KEY (lane, author, merge, time, tail)
+) WITHOUT ROWID;
+
+-- Readers whose repositories were asked for because they read, until these come. failed: when that was given up.
+CREATE TABLE first_read (reader INTEGER PRIMARY KEY, asked INTEGER NOT NULL, failed INTEGER);
 "];
 
 /// Brings a connection's file to the newest version.
