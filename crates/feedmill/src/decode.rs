@@ -7,6 +7,8 @@
 
 // Messages of Jetstream.
 pub mod jetstream;
+// Messages of Tap.
+pub mod tap;
 // Signatures, and whether a commit follows from the one before.
 mod proof;
 
@@ -40,14 +42,16 @@ pub struct Decoder {
 pub enum Opener {
     Firehose(Decoder),
     Jetstream(jetstream::JetstreamDecoder),
+    Tap(tap::TapDecoder),
 }
 
 impl Opener {
-    /// Opens one message.
-    pub fn open(&self, message: &[u8]) -> Opened {
+    /// Opens one message that came at `now_us`.
+    pub fn open(&self, message: &[u8], now_us: Micros) -> Opened {
         match self {
             Self::Firehose(decoder) => decoder.open(message),
             Self::Jetstream(decoder) => decoder.open(message),
+            Self::Tap(decoder) => decoder.open(message, now_us),
         }
     }
 }
@@ -61,6 +65,8 @@ pub enum Opened {
         item: Item,
         time_us: Option<Micros>,
     },
+    /// Work of one message, which is acknowledged by its number.
+    Items { seq: i64, items: Vec<Item> },
     /// A frame that cannot be opened; the stream's place is unknown.
     Unopened(DeadLetter),
     /// A word from the server: `OutdatedCursor` and the like.

@@ -10,7 +10,7 @@
 // What was said already about a stream.
 mod caution;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -24,9 +24,10 @@ use caution::Cautions;
 use crate::clock::{Clock, Micros};
 use crate::decode::{Opened, Opener};
 use crate::metrics as names;
+use crate::source::tap::Acks;
 use crate::source::{Arrival, Rewind};
 use crate::status::Status;
-use crate::store::batch::{Batch, DeadLetter, Item, Verdict};
+use crate::store::batch::{Batch, DeadLetter, Item};
 use crate::store::{Committed, SharedStore, StoreError};
 
 /// Pause before a store that could not answer is asked again, doubling up to `PAUSE_MAX`.
@@ -46,6 +47,12 @@ pub struct Intake {
     cautions: Cautions,
     /// The same frames come again, because the store could not take them.
     again: bool,
+    /// Records that may wait in queues.
+    spill_max: i64,
+    /// Some may wait: it is looked before more is taken.
+    crowded: bool,
+    /// Told of each message that is durable, where its source asks for that.
+    acks: Option<Arc<Acks>>,
 }
 
 /// Where one host is read.
@@ -82,6 +89,9 @@ impl Intake {
         status: Arc<Status>,
     ) -> Self {
         Self {
+            spill_max: i64::MAX,
+            crowded: true,
+            acks: None,
             source,
             opener,
             store,
@@ -91,6 +101,36 @@ impl Intake {
             cautions: Cautions::default(),
             again: false,
         }
+    }
+
+    /// Takes no frames while more than this many records wait in queues.
+    pub fn spill_max(self, records: usize) -> Self {
+        Self {
+            spill_max: i64::try_from(records).unwrap_or(i64::MAX),
+            ..self
+        }
+    }
+
+    /// Tells the source of each message that is durable.
+    pub fn acknowledging(self, acks: Arc<Acks>) -> Self {
+        Self {
+            acks: Some(acks),
+            ..self
+        }
+    }
+
+    /// Works on queues until no more waits in them than may. Meanwhile no
+    /// frame is taken, and behind the full channel the socket is not read.
+    pub fn make_room(&mut self, now_us: Micros) -> Result<(), StoreError> {
+        while self.crowded {
+            let waiting = self.store.waiting()?.pending;
+            if waiting <= self.spill_max {
+                self.crowded = waiting > 0;
+                break;
+            }
+            tell(&self.store.turn(now_us)?);
+        }
+        Ok(())
     }
 
     fn place(&self, row: &Arc<str>) -> Result<Place, StoreError> {
@@ -112,9 +152,15 @@ impl Intake {
         };
         let mut place = self.place(&row)?;
         let mut event_us = None;
+        let mut done = Vec::new();
         let mut strange = Vec::new();
         for arrival in frames {
-            match doubted(self.opener.open(&arrival.frame), arrival) {
+            match doubted(self.opener.open(&arrival.frame, now_us), arrival) {
+                Opened::Items { seq, items: told } => {
+                    place.see(seq);
+                    done.push(seq);
+                    items.extend(told);
+                }
                 Opened::Item { seq, item, time_us } => {
                     place.see(seq);
                     event_us = time_us.or(event_us);
@@ -147,9 +193,9 @@ impl Intake {
             }
         }
         if !self.again {
-            count_refusals(&items);
             self.caution(now_us, &items, &strange);
         }
+        let processed = processed(&items);
         let batch = Batch {
             source: row.to_string(),
             cursor: place.settle(frames.last().and_then(|last| last.floor)),
@@ -159,6 +205,12 @@ impl Intake {
         let committed = self.store.commit(batch);
         self.again = committed.is_err();
         let committed = committed?;
+        count(processed);
+        tell(&committed);
+        if let Some(acks) = &self.acks {
+            acks.done(done);
+        }
+        self.crowded |= committed.accounting.pending > 0;
         self.places.insert(row, place);
         self.note(now_us, frames.len(), &committed, event_us, place.durable);
         Ok(committed)
@@ -211,6 +263,7 @@ impl Intake {
             ("repeated", units.repeated),
             ("superseded", units.superseded),
             ("filtered", units.filtered),
+            ("pending", units.pending),
             ("parked", units.parked),
             ("held", units.held),
             ("dead", units.dead),
@@ -253,15 +306,36 @@ fn doubted(opened: Opened, arrival: &Arrival) -> Opened {
     }
 }
 
-fn count_refusals(items: &[Item]) {
+/// Operations by collection.
+fn processed(items: &[Item]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
     for item in items {
         let Item::Commit(commit) = item else { continue };
         for op in &commit.ops {
-            counter!(names::PROCESSED, "collection" => op.collection.clone()).increment(1);
-            if let Verdict::Refused(letter) = &op.verdict {
-                counter!(names::REFUSED, "stage" => letter.stage.clone(), "collection" => op.collection.clone()).increment(1);
+            match counts.get_mut(&op.collection) {
+                Some(count) => *count += 1,
+                None => drop(counts.insert(op.collection.clone(), 1)),
             }
         }
+    }
+    counts
+}
+
+fn count(processed: BTreeMap<String, u64>) {
+    for (collection, count) in processed {
+        counter!(names::PROCESSED, "collection" => collection).increment(count);
+    }
+}
+
+/// Counts what a transaction did for queues, and what it buried.
+pub fn tell(committed: &Committed) {
+    for worked in &committed.worked {
+        counter!(names::QUEUE_DONE, "queue" => worked.queue.clone()).increment(worked.done);
+        counter!(names::QUEUE_SPILLED, "queue" => worked.queue.clone()).increment(worked.spilled);
+    }
+    for (stage, collection, count) in &committed.buried {
+        counter!(names::REFUSED, "stage" => stage.clone(), "collection" => collection.clone())
+            .increment(*count);
     }
 }
 
@@ -318,7 +392,8 @@ fn commit_until_done(
     let mut stopped: Option<Instant> = None;
     loop {
         let begun = Instant::now();
-        match intake.step(clock.now_us(), batch) {
+        let room = intake.make_room(clock.now_us());
+        match room.and_then(|()| intake.step(clock.now_us(), batch)) {
             Ok(committed) => {
                 histogram!(names::COMMIT_SECONDS).record(begun.elapsed().as_secs_f64());
                 if !committed.broken.is_empty() {

@@ -14,6 +14,12 @@ pub const FILTERED: &str = "feedmill_firehose_events_filtered_total";
 pub const REFUSED: &str = "feedmill_firehose_validation_failures_total";
 /// Events waiting, by queue.
 pub const QUEUE: &str = "feedmill_firehose_queue_depth";
+/// Seconds that the first record of a queue has waited in the store.
+pub const QUEUE_AGE: &str = "feedmill_firehose_queue_age_seconds";
+/// Records worked on, by queue.
+pub const QUEUE_DONE: &str = "feedmill_firehose_queue_done_total";
+/// Records put off into the store, by queue.
+pub const QUEUE_SPILLED: &str = "feedmill_firehose_queue_spilled_total";
 /// Dead letters kept.
 pub const DEAD: &str = "feedmill_dead_letters";
 /// Records that wait for another.
@@ -62,6 +68,12 @@ pub const ALL: &[(&str, &str)] = &[
     (FILTERED, "operations that were not of interest"),
     (REFUSED, "records refused, by stage and collection"),
     (QUEUE, "events waiting, by queue"),
+    (
+        QUEUE_AGE,
+        "seconds that the first record of a queue has waited in the store",
+    ),
+    (QUEUE_DONE, "records worked on, by queue"),
+    (QUEUE_SPILLED, "records put off into the store, by queue"),
     (DEAD, "dead letters kept"),
     (PARKED, "records that wait for another"),
     (
@@ -104,8 +116,8 @@ pub fn recorder() -> &'static PrometheusHandle {
         drop(metrics::set_global_recorder(recorder));
         for (name, meaning) in ALL {
             match *name {
-                LAG | QUEUE | DEAD | PARKED | LISTENERS | BRANCH_BEHIND => {
-                    describe_gauge!(*name, *meaning);
+                LAG | QUEUE | QUEUE_AGE | DEAD | PARKED | LISTENERS | BRANCH_BEHIND => {
+                    describe_gauge!(*name, *meaning)
                 }
                 COMMIT_SECONDS | REQUEST_SECONDS => describe_histogram!(*name, *meaning),
                 _ => describe_counter!(*name, *meaning),

@@ -27,6 +27,7 @@ use crate::check::{CheckError, Checker};
 use crate::clock::Clock;
 use crate::config::{Config, Source};
 use crate::decode::jetstream::JetstreamDecoder;
+use crate::decode::tap::TapDecoder;
 use crate::decode::{Decoder, Opener};
 use crate::fanout::Fanout;
 use crate::identity::{IdentityError, Resolver};
@@ -44,6 +45,7 @@ use crate::serve::generator::Generator;
 use crate::serve::{self, Server};
 use crate::source::jetstream::Jetstream;
 use crate::source::stream::{Dialect, Stream};
+use crate::source::tap::Acks;
 use crate::source::{Arrival, Rewind};
 use crate::status::{Status, StreamKind};
 use crate::store::sqlite::SqliteStore;
@@ -100,6 +102,8 @@ pub struct Start<'a> {
 struct Frames {
     frames: mpsc::Receiver<Arrival>,
     rewind: Arc<Rewind>,
+    /// Where the source is told what is durable.
+    acks: Option<Arc<Acks>>,
 }
 
 /// The NSIDs of all collections that are kept.
@@ -110,9 +114,11 @@ fn nsids(config: &Config) -> Vec<String> {
 }
 
 fn opener(source: &Source, decoder: &Decoder) -> Opener {
-    match source.jetstream {
-        Some(_) => Opener::Jetstream(JetstreamDecoder::new(decoder.clone())),
-        None => Opener::Firehose(decoder.clone()),
+    let decoder = decoder.clone();
+    match (&source.jetstream, &source.tap) {
+        (Some(_), _) => Opener::Jetstream(JetstreamDecoder::new(decoder)),
+        (None, Some(_)) => Opener::Tap(TapDecoder::new(decoder)),
+        (None, None) => Opener::Firehose(decoder),
     }
 }
 
@@ -194,13 +200,17 @@ impl River {
         let broken = watch::Sender::new(0u64);
         for source in &config.sources {
             let frames = self.stream(config, source, &decoder, &resolver);
-            let stage = Intake::new(
+            let mut stage = Intake::new(
                 source.name(),
                 opener(source, &decoder),
                 Arc::clone(&self.store),
                 frames.rewind,
                 Arc::clone(&self.status),
-            );
+            )
+            .spill_max(config.intake.spill_max);
+            if let Some(acks) = frames.acks {
+                stage = stage.acknowledging(acks);
+            }
             let gathering = Gathering {
                 batch_max: config.intake.batch_max,
                 flush: Duration::from_millis(config.intake.flush_ms),
@@ -268,8 +278,9 @@ impl River {
         let pending_max = config.intake.pending_max;
         let (sender, mut frames) = mpsc::channel(pending_max);
         let rewind = Arc::new(Rewind::default());
-        let (dialect, kind) = match source.jetstream {
-            Some(_) => {
+        let acks = Arc::new(Acks::default());
+        let (dialect, kind) = match (&source.jetstream, &source.tap) {
+            (Some(_), _) => {
                 let jetstream = Jetstream {
                     collections: nsids(config),
                     compress: source.compress,
@@ -277,7 +288,8 @@ impl River {
                 };
                 (Dialect::Jetstream(jetstream), StreamKind::Jetstream)
             }
-            None => (Dialect::Firehose, StreamKind::Firehose),
+            (None, Some(_)) => (Dialect::Tap, StreamKind::Tap),
+            (None, None) => (Dialect::Firehose, StreamKind::Firehose),
         };
         self.status.streams.lock().push((source.name(), kind));
         let stream = Stream {
@@ -289,6 +301,7 @@ impl River {
             status: Arc::clone(&self.status),
             frames: sender,
             rewind: Arc::clone(&rewind),
+            acks: Arc::clone(&acks),
         };
         self.sources
             .push(tokio::spawn(stream.run(self.stop_sources.subscribe())));
@@ -298,7 +311,12 @@ impl River {
             self.sources.push(tokio::spawn(notary.run(frames)));
             frames = checked;
         }
-        Frames { frames, rewind }
+        let acks = (kind == StreamKind::Tap).then_some(acks);
+        Frames {
+            frames,
+            rewind,
+            acks,
+        }
     }
 
     /// Starts the thread of a branch; it stops when the server has.

@@ -43,6 +43,7 @@ pub struct Status {
 pub enum StreamKind {
     Firehose,
     Jetstream,
+    Tap,
 }
 
 impl StreamKind {
@@ -51,6 +52,7 @@ impl StreamKind {
         match self {
             Self::Firehose => "firehose",
             Self::Jetstream => "jetstream",
+            Self::Tap => "tap",
         }
     }
 
@@ -59,6 +61,9 @@ impl StreamKind {
         match self {
             Self::Firehose => "detected: every commit names the one before",
             Self::Jetstream => "undetectable: a Jetstream does not say what came before",
+            Self::Tap => {
+                "left to the Tap: what we do not acknowledge comes again, what it missed it fetches itself"
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Tending what waits: parked records are tried when their pause is over, and
-//! somebody is told when too many letters are dead.
+//! Tending what waits: parked records are tried when their pause is over,
+//! queues are worked off, and somebody is told when too many letters are dead.
 //!
 //! In:    the time.
-//! Out:   parked records applied or buried; gauges; an [`Alert`] when a
+//! Out:   parked and queued records applied or buried; gauges; an [`Alert`] when a
 //!        threshold is crossed, posted to a webhook.
 //! Never: an alert posted for ever; a settled record waiting for an alert.
 //!
@@ -17,6 +17,7 @@ use tracing::{error, warn};
 
 use crate::clock::{Clock, Micros};
 use crate::config::Settle;
+use crate::intake::tell;
 use crate::metrics as names;
 use crate::settle::{Next, Trouble};
 use crate::store::{SharedStore, StoreError};
@@ -64,14 +65,32 @@ impl Tend {
             if waiting.due_us.is_none_or(|due_us| due_us > now_us) {
                 break;
             }
-            for fate in self.store.settle(now_us, BATCH_MAX)?.fates {
+            let settled = self.store.settle(now_us, BATCH_MAX)?;
+            tell(&settled);
+            for fate in settled.fates {
                 counter!(names::SETTLED, "fate" => fate.word()).increment(1);
             }
         }
+        for _ in 0..BATCHES_MAX {
+            if self.store.waiting()?.pending == 0 {
+                break;
+            }
+            tell(&self.store.turn(now_us)?);
+        }
+        self.measure(now_us)?;
         let waiting = self.store.waiting()?;
         gauge!(names::DEAD).set(waiting.dead as f64);
         gauge!(names::PARKED).set(waiting.parked as f64);
         Ok(self.alert(now_us, waiting.dead))
+    }
+
+    fn measure(&self, now_us: Micros) -> Result<(), StoreError> {
+        for depth in self.store.queues()? {
+            let age_us = depth.since_us.map_or(0, |since_us| now_us - since_us);
+            gauge!(names::QUEUE, "queue" => depth.queue.clone()).set(depth.waiting as f64);
+            gauge!(names::QUEUE_AGE, "queue" => depth.queue).set(age_us.max(0) as f64 / 1e6);
+        }
+        Ok(())
     }
 
     fn alert(&mut self, now_us: Micros, dead: i64) -> Option<Alert> {

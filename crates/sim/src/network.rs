@@ -32,6 +32,7 @@ mod line;
 mod pds;
 mod relay;
 mod sync;
+mod tap;
 mod telling;
 mod xrpc;
 
@@ -176,6 +177,11 @@ pub(crate) struct Shared {
     pub(crate) pds_url: String,
     pub(crate) relay: Mischief,
     pub(crate) jetstream: Mischief,
+    tap: Mutex<tap::Outbox>,
+    /// What Tap tells of events after this one is live.
+    tap_live_after: u64,
+    /// Counts how often Tap's connections were cut.
+    tap_cuts: watch::Sender<u64>,
 }
 
 impl Shared {
@@ -266,6 +272,9 @@ impl Network {
             pds_url: url(pds.local_addr()?),
             relay: Mischief::new(options.faults.clone(), Tongue::Frames),
             jetstream: Mischief::new(options.jetstream_faults.clone(), Tongue::Json),
+            tap: Mutex::default(),
+            tap_live_after: backlog.last_seq(),
+            tap_cuts: watch::Sender::new(0),
             state: Mutex::new(State { world, backlog }),
             options,
         });
@@ -285,7 +294,7 @@ impl Network {
         );
         network.serve(plc, directory::plc_router());
         network.serve(web, directory::web_router());
-        network.serve(jetstream, jetstream::router());
+        network.serve(jetstream, jetstream::router().merge(tap::router()));
         Ok(network)
     }
 
@@ -313,6 +322,22 @@ impl Network {
     /// Jetstream's address for WebSocket clients.
     pub fn jetstream_ws_url(&self) -> String {
         self.jetstream_url.replacen("http", "ws", 1)
+    }
+
+    /// Tap's address for WebSocket clients; its channel is at `/channel`.
+    pub fn tap_ws_url(&self) -> String {
+        self.jetstream_ws_url()
+    }
+
+    /// Cuts every connection to Tap.
+    pub fn cut_tap(&self) {
+        self.shared.tap_cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Messages of Tap: acknowledged, sent more than once, and acknowledgements of what was never sent.
+    pub fn tap_told(&self) -> (usize, usize, u64) {
+        let outbox = lock(&self.shared.tap);
+        (outbox.acked(), outbox.repeated(), outbox.strange())
     }
 
     /// Lets acts happen until at least `count` events were sent; returns how many.

@@ -33,6 +33,9 @@ pub struct Collection {
     /// What must be there before one of its records is applied.
     #[serde(default)]
     pub requires: Vec<Requires>,
+    /// The queue in which its records wait when there are too many.
+    #[serde(default = "default_queue")]
+    pub queue: String,
     /// Written over HTTP by an app; what the network says about it is not of interest.
     #[serde(default)]
     pub direct: bool,
@@ -132,6 +135,10 @@ impl Queryable {
 
 fn created_at() -> TimeField {
     TimeField::Path("createdAt".into())
+}
+
+fn default_queue() -> String {
+    super::queue::DEFAULT.into()
 }
 
 fn subject_uri() -> String {

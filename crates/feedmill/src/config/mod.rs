@@ -25,6 +25,8 @@ pub mod feed;
 pub mod merge;
 // Where in the file a key stands.
 mod place;
+// Which records are worked on first.
+pub mod queue;
 // Business rules, and what a record requires.
 pub mod rule;
 // What happens to records that cannot go on.
@@ -35,6 +37,7 @@ pub mod stage;
 pub use collection::Collection;
 pub use direct::Direct;
 pub use feed::Feed;
+pub use queue::Queue;
 pub use settle::Settle;
 pub use stage::{Intake, Serve, Source, Store, Timelines, Verify};
 
@@ -53,6 +56,9 @@ pub struct Config {
     /// Feeds served, by name.
     #[serde(default)]
     pub feeds: BTreeMap<String, Feed>,
+    /// Queues, by name.
+    #[serde(default)]
+    pub queues: BTreeMap<String, Queue>,
     /// Streams read.
     #[serde(default, rename = "source")]
     pub sources: Vec<Source>,
@@ -184,6 +190,7 @@ impl Config {
             })
             .or_else(|| self.store.fault())
             .or_else(|| self.intake.fault())
+            .or_else(|| queue::fault(self))
             .or_else(|| self.settle.fault())
             .or_else(|| self.timelines.fault())
             .or_else(|| self.serve.fault())

@@ -16,6 +16,9 @@ pub struct Source {
     /// A Jetstream: `wss://host/subscribe`, or of version 2 `wss://host/xrpc/network.bsky.jetstream.subscribeEvents`.
     #[serde(default)]
     pub jetstream: Option<Urls>,
+    /// A Tap: `ws://host:2480`. It keeps the cursor, and is told what is durable.
+    #[serde(default)]
+    pub tap: Option<String>,
     /// A Jetstream's messages come packed with zstd.
     #[serde(default)]
     pub compress: bool,
@@ -69,11 +72,7 @@ impl Source {
 
     /// The name under which the cursor is kept.
     pub fn name(&self) -> String {
-        let urls = self.firehose.as_ref().or(self.jetstream.as_ref());
-        match (
-            &self.name,
-            urls.and_then(|urls| urls.all().first().map(|url| (*url).to_owned())),
-        ) {
+        match (&self.name, self.urls().into_iter().next()) {
             (Some(name), _) => name.clone(),
             (None, Some(url)) => url,
             (None, None) => "source".into(),
@@ -84,17 +83,20 @@ impl Source {
     pub fn urls(&self) -> Vec<String> {
         let urls = self.firehose.as_ref().or(self.jetstream.as_ref());
         let all = urls.map(Urls::all).unwrap_or_default();
-        all.into_iter().map(str::to_owned).collect()
+        let all = all.into_iter().chain(self.tap.as_deref());
+        all.map(str::to_owned).collect()
     }
 
     pub(super) fn fault(&self, index: usize) -> Option<(String, String)> {
-        let (key, urls) = match (&self.firehose, &self.jetstream) {
-            (Some(urls), None) => ("firehose", urls),
-            (None, Some(urls)) => ("jetstream", urls),
+        let tap = self.tap.clone().map(Urls::One);
+        let (key, urls) = match (&self.firehose, &self.jetstream, &tap) {
+            (Some(urls), None, None) => ("firehose", urls),
+            (None, Some(urls), None) => ("jetstream", urls),
+            (None, None, Some(urls)) => ("tap", urls),
             _ => {
                 return Some((
                     format!("source.{index}"),
-                    "needs exactly one of firehose, jetstream".into(),
+                    "needs exactly one of firehose, jetstream, tap".into(),
                 ));
             }
         };
@@ -197,6 +199,10 @@ pub struct Intake {
     pub verify: Verify,
     /// Events waiting between socket and store; above it the socket is not read.
     pub pending_max: usize,
+    /// Records applied in one transaction at most; beyond it queues decide, and the rest waits in the store.
+    pub turn_max: usize,
+    /// Records that wait in the store at most; above it the socket is not read.
+    pub spill_max: usize,
     /// Events in one transaction at most.
     pub batch_max: usize,
     /// Milliseconds after which a smaller batch is committed.
@@ -228,6 +234,8 @@ impl Default for Intake {
         Self {
             verify: Verify::Cid,
             pending_max: 10_000,
+            turn_max: 10_000,
+            spill_max: 1_000_000,
             batch_max: 1_000,
             flush_ms: 20,
             frame_bytes_max: 5_000_000,
@@ -248,6 +256,8 @@ impl Intake {
     pub(super) fn fault(&self) -> Option<(String, String)> {
         let zero = [
             ("pending_max", self.pending_max),
+            ("turn_max", self.turn_max),
+            ("spill_max", self.spill_max),
             ("batch_max", self.batch_max),
             ("frame_bytes_max", self.frame_bytes_max),
             ("record_bytes_max", self.record_bytes_max),

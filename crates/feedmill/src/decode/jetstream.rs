@@ -109,6 +109,11 @@ impl JetstreamDecoder {
         Self { decoder }
     }
 
+    /// Whether records of this collection are kept.
+    pub(super) fn wants(&self, nsid: &str) -> bool {
+        self.decoder.checker.wants(nsid)
+    }
+
     /// Opens one message.
     pub fn open(&self, message: &[u8]) -> Opened {
         match self.parse(message) {
@@ -242,7 +247,7 @@ impl JetstreamDecoder {
 
     /// Checks a record in the form in which it was signed, so that size, text
     /// and name are those of the firehose; `None` if the name is not its own.
-    fn record(&self, claim: Claim<'_>, cid: Option<Cid>, text: &str) -> Option<Verdict> {
+    pub(super) fn record(&self, claim: Claim<'_>, cid: Option<Cid>, text: &str) -> Option<Verdict> {
         let checker = &self.decoder.checker;
         let Ok(value) = record::json::from_json(text) else {
             return Some(checker.json(claim, cid, text));
@@ -278,7 +283,7 @@ fn moment(own: Option<&str>, stream_us: Option<i64>, seq: i64) -> i64 {
         .unwrap_or(seq)
 }
 
-fn letter(message: &[u8], stage: &str, cause: &str) -> DeadLetter {
+pub(super) fn letter(message: &[u8], stage: &str, cause: &str) -> DeadLetter {
     let kept = message.get(..RAW_BYTES_MAX).unwrap_or(message);
     DeadLetter {
         stage: stage.into(),

@@ -19,6 +19,8 @@ pub mod jetstream;
 pub mod pause;
 // One subscription and its pool of hosts.
 pub mod stream;
+// Tap, which is acknowledged.
+pub mod tap;
 
 /// One message as it came off the wire.
 #[derive(Debug, Clone, Default)]

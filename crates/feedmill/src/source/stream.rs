@@ -17,12 +17,14 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use metrics::counter;
 use tokio::sync::{mpsc, watch};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use tracing::{info, warn};
 
 use super::jetstream::{DictionaryError, Jetstream, Unpacker};
 use super::pause::Pauses;
+use super::tap::{self, Acks};
 use super::{Arrival, Rewind, firehose};
 use crate::config::Intake;
 use crate::metrics as names;
@@ -40,6 +42,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 pub enum Dialect {
     Firehose,
     Jetstream(Jetstream),
+    Tap,
 }
 
 /// One subscription, with its pool of equal hosts.
@@ -54,6 +57,8 @@ pub struct Stream {
     pub frames: mpsc::Sender<Arrival>,
     /// Set by the stage below to say: read again from this cursor.
     pub rewind: Arc<Rewind>,
+    /// What the stage below has made durable, where that is told.
+    pub acks: Arc<Acks>,
 }
 
 /// Why a connection ended.
@@ -149,9 +154,15 @@ impl Stream {
         };
         self.status.connected.store(true, Ordering::Relaxed);
         loop {
-            let message = match self.next(&mut socket).await {
-                Ok(message) => message,
-                Err(ended) => return ended,
+            let message = tokio::select! {
+                next = self.next(&mut socket) => match next {
+                    Ok(message) => message,
+                    Err(ended) => return ended,
+                },
+                done = self.acks.take() => match acknowledge(&mut socket, done).await {
+                    Ok(()) => continue,
+                    Err(error) => return Ended::Broke(Box::new(error)),
+                },
             };
             let frame: Bytes = match (message, &mut unpacker) {
                 (Message::Binary(packed), Some(unpacker)) => unpacker.unpack(packed),
@@ -206,6 +217,7 @@ impl Stream {
         let bytes_max = self.intake.frame_bytes_max * OVERSIZE;
         let (address, unpacker) = match &self.dialect {
             Dialect::Firehose => (firehose::address(url, cursor), None),
+            Dialect::Tap => (tap::address(url), None),
             Dialect::Jetstream(jetstream) => {
                 let unpacker = jetstream.unpacker(url, bytes_max).await?;
                 (jetstream.address(url, cursor, unpacker.as_ref()), unpacker)
@@ -214,8 +226,14 @@ impl Stream {
         let settings = WebSocketConfig::default()
             .max_message_size(Some(bytes_max))
             .max_frame_size(Some(bytes_max));
+        let mut request = address
+            .into_client_request()
+            .map_err(|error| Ended::Refused(Box::new(error)))?;
+        if let (Dialect::Tap, Some(password)) = (&self.dialect, tap::password()) {
+            tap::authorize(&mut request, &password);
+        }
         let connecting =
-            tokio_tungstenite::connect_async_with_config(address, Some(settings), true);
+            tokio_tungstenite::connect_async_with_config(request, Some(settings), true);
         let connected = tokio::time::timeout(ANSWER_MAX, connecting).await;
         let result = match &connected {
             Ok(Ok(_)) => "ok",
@@ -237,6 +255,14 @@ impl Stream {
             Err(_) => Err(Ended::Unanswered),
         }
     }
+}
+
+/// Tells a Tap what is done.
+async fn acknowledge(socket: &mut Socket, done: Vec<i64>) -> Result<(), Error> {
+    for id in done {
+        socket.feed(Message::text(tap::ack(id))).await?;
+    }
+    socket.flush().await
 }
 
 /// Whether a host refused because it no longer has what was asked for.

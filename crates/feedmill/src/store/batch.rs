@@ -1,7 +1,7 @@
 //! What goes into the store: checked work, and the cursor it brings.
 
 use record::cid::Cid;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::account::AccountStatus;
 use super::plan::Derived;
@@ -67,6 +67,8 @@ pub enum Item {
     Filtered(u64),
     /// Parked records whose time has come, at most this many; not counted as received.
     Settle(usize),
+    /// Records that wait in queues, as many as one turn takes; not counted as received.
+    Turn,
     /// A dead letter and what today's checks say of its record; not counted as received.
     Replay { letter: i64, verdict: Box<Verdict> },
     /// A dead letter that is not kept any longer; its unit stays counted as dead.
@@ -151,8 +153,8 @@ pub struct Put {
 }
 
 /// Something refused for good, kept for inspection and replay.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct DeadLetter {
     pub id: i64,
     pub did: String,

@@ -26,6 +26,8 @@ pub mod need;
 pub mod page;
 // What to derive from records: lanes and follow sources.
 pub mod plan;
+// Whose work is done first.
+pub mod queue;
 // References between records.
 pub mod reference;
 // Business rules, compiled.
@@ -69,6 +71,10 @@ pub struct Committed {
     pub broken: Vec<String>,
     /// What became of parked records and dead letters that were tried again.
     pub fates: Vec<Fate>,
+    /// What was done for each queue.
+    pub worked: Vec<queue::Worked>,
+    /// Records buried, by stage and collection.
+    pub buried: Vec<(String, String, u64)>,
 }
 
 /// Where checked records come to rest.
@@ -206,6 +212,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         self.commit(Batch::of_no_source(now_us, Item::Settle(max)))
     }
 
+    /// Works on what waits in queues, as much as one turn takes.
+    fn turn(&self, now_us: crate::clock::Micros) -> Result<Committed, StoreError> {
+        self.commit(Batch::of_no_source(now_us, Item::Turn))
+    }
+
+    /// What waits in each queue, in the order of the configuration.
+    fn queues(&self) -> Result<Vec<queue::Depth>, StoreError>;
+
     /// Tries a dead letter's record again: the letter leaves in the transaction that applies the
     /// record, supersedes it, parks it or buries it anew, and its unit is counted there instead.
     fn replay(
@@ -273,6 +287,8 @@ pub struct Waiting {
     pub due_us: Option<crate::clock::Micros>,
     /// Dead letters kept.
     pub dead: i64,
+    /// Records that wait in queues.
+    pub pending: i64,
 }
 
 /// Numbers for the operator.

@@ -21,6 +21,7 @@ use crate::local::{self, LocalId};
 
 use super::merged::{Merged, MergedTarget, Part};
 use super::need::Needs;
+use super::queue::Queues;
 use super::rule::Rule;
 
 /// A lane's number in the plan.
@@ -156,6 +157,8 @@ pub struct Plan {
     by_nsid: BTreeMap<String, (Vec<LaneId>, Vec<SourceId>)>,
     /// What records wait for.
     pub needs: Needs,
+    /// Whose work is done first.
+    pub queues: Queues,
     /// Records parked at once.
     pub parked_max: usize,
     rules: BTreeMap<String, Vec<Rule>>,
@@ -179,6 +182,7 @@ impl Plan {
     pub fn new(config: &Config) -> Self {
         let mut plan = Self {
             needs: Needs::new(config),
+            queues: Queues::new(config),
             parked_max: config.settle.parked_max,
             ..Self::default()
         };

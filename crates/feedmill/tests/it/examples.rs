@@ -68,3 +68,30 @@ fn a_wrong_file_is_refused_with_key_and_line() {
         "{said}"
     );
 }
+
+/// The topology of seed 003: ten queues, and every collection in one of them.
+#[test]
+fn the_layers_example_carries_the_ten_queues_with_their_priorities() {
+    use feedmill::config::queue::Priority;
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/layers.toml");
+    let config = feedmill::config::Config::load(&path).unwrap();
+    let of = |wanted: Priority| {
+        let all = config.queues.iter();
+        let names = all.filter(|(_, queue)| queue.priority == wanted);
+        names.map(|(name, _)| name.as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of(Priority::High),
+        [
+            "layers:annotation",
+            "layers:expression",
+            "layers:segmentation"
+        ]
+    );
+    assert_eq!(of(Priority::Medium).len(), 6);
+    assert_eq!(of(Priority::Low), ["layers:integration"]);
+    assert_eq!(config.collections.len(), 26);
+    for collection in config.collections.values() {
+        assert!(config.queues.contains_key(&collection.queue));
+    }
+}

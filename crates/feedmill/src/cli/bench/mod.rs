@@ -8,6 +8,7 @@
 
 mod crowd;
 mod decode;
+mod intake;
 mod meter;
 mod redis;
 mod timelines;
@@ -35,6 +36,8 @@ pub(super) struct Bench {
 enum Name {
     /// Frames opened and hashed; and with every proof checked
     Decode,
+    /// Raw frames to committed rows, at five million rows
+    Intake,
     /// Posts held against their lexicon
     Validate,
     /// Pushes into capped timelines of a million active readers
@@ -90,6 +93,7 @@ impl Bench {
         let scale = self.scale.clamp(0.001, 1.0);
         let report = match self.name {
             Name::Decode => decode::run()?,
+            Name::Intake => intake::run(scale)?,
             Name::Validate => validate::run()?,
             Name::Fanout => timelines::fanout(scale)?,
             Name::Coldstart => timelines::coldstart(scale),

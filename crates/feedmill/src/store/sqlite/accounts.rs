@@ -43,9 +43,10 @@ impl From<Error> for Refusal {
     }
 }
 
-impl Apply<'_> {
+impl<'a> Apply<'a> {
     /// Applies one item of a batch.
-    pub(super) fn item(&mut self, item: &Item) -> Result<(), Refusal> {
+    pub(super) fn item(&mut self, item: &'a Item) -> Result<(), Refusal> {
+        self.barrier(item)?;
         match item {
             Item::Commit(commit) => self.commit(commit)?,
             Item::Snapshot(snapshot) => self.snapshot(snapshot)?,
@@ -73,6 +74,7 @@ impl Apply<'_> {
                 self.tally.received += *units as i64;
             }
             Item::Settle(max) => self.settle(*max)?,
+            Item::Turn => self.turn.asked = true,
             Item::Replay { letter, verdict } => self.replay(*letter, verdict)?,
             Item::Discard { letter } => self.discard(*letter)?,
             Item::Listed(dids) => self.adopt(dids)?,
@@ -109,7 +111,7 @@ impl Apply<'_> {
         }
     }
 
-    fn commit(&mut self, commit: &Commit) -> Result<(), Error> {
+    fn commit(&mut self, commit: &'a Commit) -> Result<(), Error> {
         if commit.was_held {
             let units = commit.ops.len() as i64 + commit.filtered as i64;
             self.tally.held -= units;
@@ -153,7 +155,10 @@ impl Apply<'_> {
             snapshot: false,
         };
         for op in &commit.ops {
-            self.op(author, stamp, op)?;
+            match self.plan.queues.of(&op.collection) {
+                Some(queue) if !commit.was_held => self.queue(queue, author, stamp, op)?,
+                _ => self.op(author, stamp, op)?,
+            }
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::derive::{self, Ids, Subject};
 use super::names::{Names, hash};
+use super::pending::{Origin, Turn};
 use crate::clock::Micros;
 use crate::store::account::Accounting;
 use crate::store::batch::{Op, Put, Verdict};
@@ -41,6 +42,12 @@ pub(super) struct Apply<'a> {
     /// Keys that have come and for which somebody may wait.
     pub(super) released: Vec<String>,
     pub(super) parked_some: bool,
+    /// What waits for the end of the batch, when queues decide.
+    pub(super) turn: Turn<'a>,
+    /// Where and when the operation came that is worked on, if not in this batch.
+    pub(super) origin: Option<Origin>,
+    /// Dead letters by stage and collection.
+    pub(super) buried: BTreeMap<(String, String), u64>,
     pub(super) fates: Vec<Fate>,
 }
 
@@ -117,7 +124,12 @@ impl Apply<'_> {
         self.release()
     }
 
-    fn decide(&mut self, author: Author<'_>, stamp: Stamp, op: &Op) -> Result<Outcome, Error> {
+    pub(super) fn decide(
+        &mut self,
+        author: Author<'_>,
+        stamp: Stamp,
+        op: &Op,
+    ) -> Result<Outcome, Error> {
         let uri = format!("at://{}/{}/{}", author.did, op.collection, op.rkey);
         let collection = self.names.collection(self.tx, &op.collection)?;
         let stored = self.find(&uri, collection, author.key, &op.rkey)?;
@@ -185,7 +197,7 @@ impl Apply<'_> {
         // First sight survives edits, not recreation.
         let seen = match &stored {
             Some(old) if old.state == LIVE => old.seen,
-            _ => self.now_us,
+            _ => self.seen_us(),
         };
         let time = match put.time_us {
             Some(time) if time <= seen => time,
@@ -320,7 +332,7 @@ impl Apply<'_> {
                     at.rkey,
                     stamp.rev.cast_signed(),
                     state,
-                    self.now_us
+                    self.seen_us()
                 ])?;
             return Ok(());
         };

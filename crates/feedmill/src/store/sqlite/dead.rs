@@ -75,13 +75,14 @@ pub(super) fn waiting(connection: &Connection) -> Result<Waiting, Error> {
     connection
         .prepare_cached(
             "SELECT (SELECT count(*) FROM parked WHERE dead IS NULL),
-                (SELECT min(due) FROM parked WHERE due IS NOT NULL), (SELECT count(*) FROM dead)",
+                (SELECT min(due) FROM parked WHERE due IS NOT NULL), (SELECT count(*) FROM dead), (SELECT count(*) FROM pending)",
         )?
         .query_row([], |row| {
             Ok(Waiting {
                 parked: row.get(0)?,
                 due_us: row.get(1)?,
                 dead: row.get(2)?,
+                pending: row.get(3)?,
             })
         })
 }
@@ -89,8 +90,8 @@ pub(super) fn waiting(connection: &Connection) -> Result<Waiting, Error> {
 impl Apply<'_> {
     /// Keeps a dead letter of this batch.
     pub(super) fn bury(&mut self, letter: &DeadLetter) -> Result<(), Error> {
-        let (source, cursor) = (self.source, self.cursor);
-        self.bury_for(source, cursor, letter)?;
+        let (source, cursor) = self.origin();
+        self.bury_for(&source, cursor, letter)?;
         Ok(())
     }
 
@@ -102,6 +103,8 @@ impl Apply<'_> {
         letter: &DeadLetter,
     ) -> Result<i64, Error> {
         let path = serde_json::to_string(&letter.path).unwrap_or_default();
+        let kind = (letter.stage.clone(), letter.collection.clone());
+        *self.buried.entry(kind).or_default() += 1;
         self.tx
             .prepare_cached(
                 "INSERT INTO dead (source, did, collection, rkey, rev, stage, message, path, expected, received, raw, cursor, time, rule, cid)

@@ -18,6 +18,7 @@ mod load;
 mod names;
 mod outbox;
 mod parked;
+mod pending;
 mod read;
 mod rebuild;
 mod reference;
@@ -313,6 +314,10 @@ impl Store for SqliteStore {
 
     fn waiting(&self) -> Result<Waiting, StoreError> {
         self.read(dead::waiting)
+    }
+
+    fn queues(&self) -> Result<Vec<super::queue::Depth>, StoreError> {
+        self.read(|connection| pending::depths(connection, &self.plan))
     }
 
     fn referrers(&self, query: &ReferrerQuery) -> Result<Vec<Referrer>, StoreError> {

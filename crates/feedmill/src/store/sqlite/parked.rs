@@ -150,8 +150,8 @@ impl Apply<'_> {
             // It was buried for this before, and its dead letter was settled by hand.
             Some(_) if again => Ok(Outcome::Repeated),
             Some(Obstacle::Missing(need)) => {
-                let (source, cursor) = (self.source, self.cursor);
-                self.park(at, stamp, put, &need, source, cursor)?;
+                let (source, cursor) = self.origin();
+                self.park(at, stamp, put, &need, &source, cursor)?;
                 Ok(Outcome::Parked)
             }
             Some(Obstacle::Broken(letter)) => {

@@ -32,6 +32,7 @@ pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Err
     let (sources, new_sources) = numbers(&tx, "follow_source", &source_specs)?;
     let ids = Ids { lanes, sources };
     fill(&tx, plan, &ids, &new_lanes, &new_sources)?;
+    super::pending::align(&tx, plan)?;
     tx.commit()?;
     Ok(ids)
 }

@@ -97,6 +97,15 @@ CREATE INDEX parked_by_due ON parked (due) WHERE due IS NOT NULL;
 CREATE INDEX parked_by_dead ON parked (dead) WHERE dead IS NOT NULL;
 CREATE INDEX parked_waiting ON parked (id) WHERE dead IS NULL;
 ", "
+-- Operations that wait in a queue: a body is a put, a letter a refusal, neither a delete.
+CREATE TABLE pending (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, source TEXT NOT NULL, cursor INTEGER NOT NULL,
+    author INTEGER NOT NULL, collection INTEGER NOT NULL, rkey TEXT NOT NULL, rev INTEGER NOT NULL, live INTEGER NOT NULL,
+    seen INTEGER NOT NULL, cid BLOB, body TEXT, time INTEGER, links TEXT, letter TEXT
+);
+CREATE INDEX pending_by_queue ON pending (queue, id);
+CREATE INDEX pending_by_author ON pending (author, id);
+", "
 -- Records of merged feeds, by author and by what they are about. first: a group begins here.
 -- tail is did/collection/rkey: a group may begin with a record of any of the feed's collections.
 CREATE TABLE part (

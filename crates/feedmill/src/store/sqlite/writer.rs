@@ -15,6 +15,7 @@ use super::accounts::Refusal;
 use super::apply::Apply;
 use super::derive::Ids;
 use super::names::Names;
+use super::pending::Turn;
 use super::{broken, outbox, sql};
 use crate::crash;
 use crate::store::batch::{Batch, Item};
@@ -189,11 +190,15 @@ impl Desk {
                 released: Vec::new(),
                 parked_some: false,
                 fates: Vec::new(),
+                turn: Turn::new(&tx, &self.plan).map_err(sql)?,
+                origin: None,
+                buried: Default::default(),
             };
             apply_all(&mut apply, &batch.items)?;
             let (changes, tally, broken, live) =
                 (apply.changes, apply.tally, apply.broken, apply.live);
             let (others, fates) = (apply.others, apply.fates);
+            let (turn, buried) = (apply.turn, apply.buried);
             head = outbox::append(&tx, head, &changes).map_err(sql)?;
             for (collection, delta) in live {
                 tx.prepare_cached("UPDATE collection SET live = live + ?2 WHERE id = ?1")
@@ -212,6 +217,11 @@ impl Desk {
                 position: head,
                 broken,
                 fates,
+                worked: turn.worked(&self.plan),
+                buried: buried
+                    .into_iter()
+                    .map(|((stage, collection), count)| (stage, collection, count))
+                    .collect(),
             });
         }
         outbox::trim(&tx, head, self.outbox_max).map_err(sql)?;
@@ -224,7 +234,7 @@ impl Desk {
     }
 }
 
-fn apply_all(apply: &mut Apply<'_>, items: &[Item]) -> Result<(), StoreError> {
+fn apply_all<'a>(apply: &mut Apply<'a>, items: &'a [Item]) -> Result<(), StoreError> {
     for item in items {
         apply.item(item).map_err(|refusal| match refusal {
             Refusal::Sql(error) => sql(error),
@@ -233,6 +243,7 @@ fn apply_all(apply: &mut Apply<'_>, items: &[Item]) -> Result<(), StoreError> {
             }
         })?;
     }
+    apply.take_turn().map_err(sql)?;
     apply.bury_excess().map_err(sql)?;
     let all = || apply.others.values().chain([&apply.tally]);
     if !all().all(crate::store::Accounting::adds_up) {

@@ -1,0 +1,184 @@
+//! Tap's messages: from JSON text to checked work.
+//!
+//! In:    one message, and the time: a Tap does not say when something happened.
+//! Out:   the same [`Opened`] that a firehose frame gives, without a chain.
+//! Never: a panic, whatever the text; a message that has a number and cannot be
+//!        acknowledged because its body is wrong.
+
+use record::cid::Cid;
+use record::tid::Tid;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::jetstream::{JetstreamDecoder, letter};
+use super::{Decoder, Opened};
+use crate::check::{Claim, chain};
+use crate::clock::Micros;
+use crate::store::AccountStatus;
+use crate::store::batch::{Commit, DeadLetter, Item, Op, Verdict};
+
+/// What every message has. The bodies are read afterwards, so that a wrong one has its number.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    id: i64,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(borrow)]
+    record: Option<&'a RawValue>,
+    /// Called `user` by earlier versions.
+    #[serde(borrow, alias = "user")]
+    identity: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Told<'a> {
+    live: bool,
+    did: String,
+    rev: String,
+    collection: String,
+    rkey: String,
+    action: String,
+    cid: Option<String>,
+    #[serde(borrow)]
+    record: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Identity {
+    did: String,
+    #[serde(default)]
+    handle: String,
+    #[serde(alias = "isActive")]
+    is_active: bool,
+    status: Option<String>,
+}
+
+/// Why a message cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error("not a message of Tap")]
+    Json(#[from] serde_json::Error),
+    #[error("the message lacks {0}")]
+    Lacks(&'static str),
+    #[error("the revision is not one")]
+    Rev(#[from] record::tid::TidError),
+}
+
+/// Opens messages of Tap.
+#[derive(Debug, Clone)]
+pub struct TapDecoder {
+    records: JetstreamDecoder,
+    bytes_max: usize,
+}
+
+impl TapDecoder {
+    /// Opens messages with the limits and checks of `decoder`.
+    pub fn new(decoder: Decoder) -> Self {
+        Self {
+            bytes_max: decoder.limits.frame_bytes_max,
+            records: JetstreamDecoder::new(decoder),
+        }
+    }
+
+    /// Opens one message that came at `now_us`.
+    pub fn open(&self, message: &[u8], now_us: Micros) -> Opened {
+        let envelope: Envelope<'_> = match serde_json::from_slice(message) {
+            Ok(envelope) => envelope,
+            Err(error) => {
+                let cause = chain(&Fault::Json(error));
+                return Opened::Unopened(letter(message, "frame", &cause));
+            }
+        };
+        let seq = envelope.id;
+        if message.len() > self.bytes_max {
+            let cause = format!("larger than the limit of {} bytes", self.bytes_max);
+            return one(seq, Item::Unopened(letter(message, "frame", &cause)));
+        }
+        let opened = match (envelope.kind.as_str(), envelope.record, envelope.identity) {
+            ("record", Some(body), _) => self.record(body.get(), message).map(|item| vec![item]),
+            ("identity" | "user", _, Some(body)) => identity(body.get(), now_us),
+            ("record" | "identity" | "user", _, _) => Err(Fault::Lacks("its body")),
+            _ => Ok(vec![Item::Filtered(1)]),
+        };
+        match opened {
+            Ok(items) => Opened::Items { seq, items },
+            Err(fault) => one(
+                seq,
+                Item::Unopened(letter(message, "frame", &chain(&fault))),
+            ),
+        }
+    }
+
+    fn record(&self, body: &str, message: &[u8]) -> Result<Item, Fault> {
+        let told: Told<'_> = serde_json::from_str(body)?;
+        let rev = Tid::parse(&told.rev)?.bits();
+        if !self.records.wants(&told.collection) {
+            return Ok(Item::Filtered(1));
+        }
+        let claim = Claim {
+            did: &told.did,
+            collection: &told.collection,
+            rkey: &told.rkey,
+            rev,
+        };
+        let verdict = match (told.action.as_str(), told.record) {
+            ("delete", _) => Verdict::Delete,
+            ("create" | "update", Some(record)) => {
+                let cid = told.cid.as_deref().and_then(|cid| Cid::parse(cid).ok());
+                match self.records.record(claim, cid, record.get()) {
+                    Some(verdict) => verdict,
+                    None => {
+                        let cause = "the record does not hash to the name it came with";
+                        return Ok(Item::Unopened(DeadLetter {
+                            did: told.did,
+                            collection: told.collection,
+                            rkey: told.rkey,
+                            rev,
+                            ..letter(message, "verify", cause)
+                        }));
+                    }
+                }
+            }
+            ("create" | "update", None) => return Err(Fault::Lacks("record")),
+            _ => return Err(Fault::Lacks("an action that is known")),
+        };
+        Ok(Item::Commit(Commit {
+            did: told.did,
+            rev,
+            chain: None,
+            filtered: 0,
+            ops: vec![Op {
+                collection: told.collection,
+                rkey: told.rkey,
+                verdict,
+            }],
+            frame: Vec::new(),
+            was_held: false,
+            live: told.live,
+        }))
+    }
+}
+
+/// A handle, and a standing. One account's messages come one after the other,
+/// each acknowledged before the next, so the moment of arrival orders them.
+fn identity(body: &str, now_us: Micros) -> Result<Vec<Item>, Fault> {
+    let told: Identity = serde_json::from_str(body)?;
+    let standing = Item::Account {
+        did: told.did.clone(),
+        status: AccountStatus::of(told.is_active, told.status.as_deref()),
+        time_us: now_us,
+    };
+    let named = (!told.handle.is_empty()).then_some(Item::Identity {
+        did: told.did,
+        handle: Some(told.handle),
+        time_us: now_us,
+    });
+    Ok(std::iter::once(standing).chain(named).collect())
+}
+
+fn one(seq: i64, item: Item) -> Opened {
+    Opened::Items {
+        seq,
+        items: vec![item],
+    }
+}

@@ -1,0 +1,142 @@
+//! Tap: a channel on which every message is acknowledged, over real sockets.
+
+use feedmill::clock::Clock;
+use feedmill::store::Store as _;
+use sim::network::{Network, NetworkOptions};
+
+use crate::bed::{UNTOLD, config, equal, firehose, network_without, start, status, until};
+
+fn source(network: &Network) -> String {
+    format!("tap = \"{}\"", network.tap_ws_url())
+}
+
+fn tapped(network: &Network, store: &str, more: &str) -> feedmill::config::Config {
+    let (firehose, source) = (firehose(network), source(network));
+    let intake = format!("[intake]\n{more}");
+    config(
+        network,
+        store,
+        &[(&firehose, &source), ("[intake]\n", &intake)],
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn feeds_from_a_tap_equal_the_model_and_everything_is_acknowledged_once() {
+    let network = network_without(UNTOLD, 81, NetworkOptions::default()).await;
+    let since_us = Clock::Wall.now_us();
+    let river = start(&tapped(&network, "sqlite::memory:", "")).await;
+    network.emit(300);
+    equal(&river, &network, since_us).await;
+    let received = |river: &feedmill::river::River| {
+        let counted = river.store.accounting(None).unwrap();
+        counted.received > 300 && counted.adds_up()
+    };
+    assert!(received(&river));
+    let (acked, repeated, strange) = network.tap_told();
+    assert!(acked > 300, "{acked}");
+    assert_eq!((repeated, strange), (0, 0));
+    let stream = &status(&river).await["ingestion"]["streams"][0];
+    assert_eq!(stream["kind"], "tap");
+    river.stop().await;
+    network.stop().await;
+}
+
+/// What was not acknowledged when the line went dead comes again and changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_line_loses_nothing_and_what_comes_again_changes_nothing() {
+    let network = network_without(UNTOLD, 82, NetworkOptions::default()).await;
+    let since_us = Clock::Wall.now_us();
+    let more = "reconnect_ms = 20\nflush_ms = 300\n";
+    let river = start(&tapped(&network, "sqlite::memory:", more)).await;
+    for _ in 0..6 {
+        network.emit(60);
+        tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+        network.cut_tap();
+    }
+    equal(&river, &network, since_us).await;
+    let (_, repeated, strange) = network.tap_told();
+    assert!(repeated > 0, "no message was under way when a line was cut");
+    assert_eq!(strange, 0);
+    river.stop().await;
+    network.stop().await;
+}
+
+/// The Tap keeps the cursor: after a restart only what was not acknowledged comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_reads_on_where_acknowledgements_ended() {
+    let network = network_without(UNTOLD, 83, NetworkOptions::default()).await;
+    let since_us = Clock::Wall.now_us();
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite://{}", folder.path().join("store.db").display());
+    let config = tapped(&network, &store, "");
+    let river = start(&config).await;
+    network.emit(150);
+    equal(&river, &network, since_us).await;
+    let before = river.store.accounting(None).unwrap();
+    river.stop().await;
+    let (acked, _, _) = network.tap_told();
+    network.emit(150);
+    let river = start(&config).await;
+    equal(&river, &network, since_us).await;
+    until(|| network.tap_told().0 > acked).await;
+    let after = river.store.accounting(None).unwrap();
+    assert!(
+        after.repeated - before.repeated < 20,
+        "{before:?} {after:?}"
+    );
+    river.stop().await;
+    network.stop().await;
+}
+
+#[test]
+fn a_message_is_acknowledged_with_its_transaction_also_where_its_body_is_wrong() {
+    use feedmill::decode::tap::TapDecoder;
+    use feedmill::decode::{Decoder, Opener};
+    use feedmill::intake::Intake;
+    use feedmill::source::tap::Acks;
+    use feedmill::source::{Arrival, Rewind};
+    use std::sync::Arc;
+
+    let desk = crate::desk::Desk::new(
+        "[collections.post]\ncollection = \"com.example.post\"\nvalidate = false\n",
+    );
+    let decoder = Decoder::new(Arc::clone(&desk.checker), &desk.config.intake);
+    let acks = Arc::new(Acks::default());
+    let mut intake = Intake::new(
+        "tap".into(),
+        Opener::Tap(TapDecoder::new(decoder)),
+        desk.store.clone(),
+        Arc::new(Rewind::default()),
+        Arc::default(),
+    )
+    .acknowledging(Arc::clone(&acks));
+    let arrival = |text: &str| Arrival {
+        frame: text.to_owned().into(),
+        row: "tap".into(),
+        ..Arrival::default()
+    };
+    let good = r#"{"id":5,"type":"record","record":{"live":false,"rev":"3kb3fge5lm32x","did":"did:web:alice.test","collection":"com.example.post","rkey":"a","action":"create","record":{"n":1}}}"#;
+    let bad = r#"{"id":6,"type":"record","record":{"live":true,"rev":"no revision","did":"did:web:alice.test","collection":"com.example.post","rkey":"a","action":"create"}}"#;
+    let user = r#"{"id":7,"type":"user","user":{"did":"did:web:alice.test","handle":"alice.test","isActive":false,"status":"takendown"}}"#;
+    let frames = [arrival(good), arrival(bad), arrival(user), arrival("{")];
+    let committed = intake.step(desk.now_us(), &frames).unwrap();
+    assert_eq!(committed.accounting.applied, 3, "record, standing, handle");
+    assert_eq!(committed.accounting.dead, 2, "each by itself");
+    assert_eq!(
+        acks.done_now(),
+        [5, 6, 7],
+        "a wrong body is acknowledged too"
+    );
+    assert!(!desk.has("did:web:alice.test", "post", "a"), "taken down");
+    // The same again: nothing changes but the counts.
+    let again = intake.step(desk.now_us(), &frames[..1]).unwrap();
+    assert_eq!(again.accounting.repeated, 1);
+    assert_eq!(acks.done_now(), [5]);
+    assert_eq!(
+        desk.store
+            .handle_of("did:web:alice.test")
+            .unwrap()
+            .as_deref(),
+        Some("alice.test")
+    );
+}
