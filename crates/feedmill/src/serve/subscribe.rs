@@ -88,7 +88,7 @@ async fn open(server: Arc<Server>, request: Request) -> Result<Response, XrpcErr
         Ok(upgrade) if !events => Ok(upgrade
             .max_message_size(1 << 16)
             .on_upgrade(|socket| walk.over_socket(socket))),
-        _ => walk.as_events(),
+        _ => walk.into_events(),
     }
 }
 
@@ -203,7 +203,7 @@ impl Walk {
         drop(tokio::time::timeout(SEND_MAX, socket.send(Message::Close(Some(frame)))).await);
     }
 
-    fn as_events(self) -> Result<Response, XrpcError> {
+    fn into_events(self) -> Result<Response, XrpcError> {
         let body = futures_util::stream::unfold(self, async |mut walk| {
             let text = walk.event().await?;
             Some((Ok::<_, Infallible>(text), walk))
