@@ -14,7 +14,7 @@ use super::pending::{Origin, Turn};
 use crate::clock::Micros;
 use crate::store::account::Accounting;
 use crate::store::batch::{Op, Put, Verdict};
-use crate::store::change::Change;
+use crate::store::change::{Change, Published};
 use crate::store::letter::Fate;
 use crate::store::plan::Plan;
 
@@ -236,18 +236,9 @@ impl Apply<'_> {
         };
         self.refer(id, &put.links)?;
         let from = self.changes.len();
-        let lanes = if place_again {
-            let subject = at.subject(id, time);
-            derive::add(
-                self.tx,
-                self.names,
-                self.ids,
-                subject,
-                &put.derived,
-                &mut self.changes,
-            )?
-        } else {
-            Vec::new()
+        let lanes = match place_again {
+            true => self.place(at.subject(id, time), put)?,
+            false => Vec::new(),
         };
         self.hush(from, stamp.live);
         self.changes.push(Change::Put {
@@ -257,6 +248,12 @@ impl Apply<'_> {
             lanes,
         });
         Ok(())
+    }
+
+    /// Adds a record's derived rows; returns its places.
+    fn place(&mut self, subject: Subject<'_>, put: &Put) -> Result<Vec<Published>, Error> {
+        let (tx, names, ids) = (self.tx, &mut *self.names, self.ids);
+        derive::add(tx, names, ids, subject, &put.derived, &mut self.changes)
     }
 
     /// Says of the groups changed since `from` whether that happened just now.
