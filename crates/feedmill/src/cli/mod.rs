@@ -4,6 +4,7 @@ mod bench;
 mod config;
 mod dead;
 mod demo;
+mod explain;
 mod run;
 mod simulate;
 
@@ -45,6 +46,8 @@ enum Verb {
     /// Dead letters: list, show, replay, discard
     #[command(subcommand)]
     Dead(dead::Dead),
+    /// Say why a record is, or is not, in a reader's feed
+    Explain(explain::Explain),
     /// Simulated networks
     #[command(subcommand)]
     Sim(simulate::Sim),
@@ -63,6 +66,7 @@ pub fn main() -> ExitCode {
         Verb::Init { file } => config::init(&file),
         Verb::CheckConfig { file } => config::check(&file),
         Verb::Dead(dead) => dead.run(),
+        Verb::Explain(explain) => explain.run(),
         Verb::Sim(sim) => sim.run(),
         Verb::Bench(bench) => bench.run(),
     };

@@ -190,6 +190,18 @@ impl Fanout {
         }
     }
 
+    /// The floor of an active reader's timeline, highest over the feed's targets: pages are
+    /// complete in memory for times after it. `None` if the reader is not active.
+    pub fn standing(&self, feed: &str, reader: i64) -> Option<Micros> {
+        let number = self.plan.feeds.iter().position(|plan| plan.name == feed)?;
+        let targets = self.plan.feeds.get(number)?.targets.len();
+        let reader = key(reader).ok()?;
+        let state = self.state.read();
+        let floors =
+            (0..targets).filter_map(|target| state.timelines.inspect(number, target, reader));
+        floors.map(|inspection| inspection.complete_after_us).max()
+    }
+
     /// The outbox position drawn so far.
     pub fn position(&self) -> i64 {
         self.state.read().timelines.position().cast_signed()

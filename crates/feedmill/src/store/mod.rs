@@ -12,6 +12,8 @@ pub mod account;
 pub mod batch;
 // What comes out on the other side: changes in order.
 pub mod change;
+// Why a record is, or is not, in a reader's feed.
+pub mod explain;
 // Which records of a page are shown.
 pub mod filter;
 // Walks over references.
@@ -133,6 +135,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         lane: LaneId,
         firsts: &[(i64, crate::clock::Micros)],
     ) -> Result<Option<Vec<Activity>>, StoreError>;
+
+    /// Why a record is, or is not, in a reader's feed, in one snapshot; `None` if there is no such feed.
+    fn explain(
+        &self,
+        feed: &str,
+        reader: &str,
+        uri: &str,
+    ) -> Result<Option<explain::Explained>, StoreError>;
 
     /// Where a record stands in the order of its collection, also after its deletion.
     fn position(&self, uri: &str) -> Result<Option<Position>, StoreError>;

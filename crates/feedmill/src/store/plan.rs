@@ -166,6 +166,16 @@ pub struct Plan {
     merges: BTreeMap<String, Vec<MergedTarget>>,
 }
 
+/// What a lane decides about one record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// The condition that does not hold for it.
+    pub fails: Option<String>,
+    /// The rule that replaced its keys.
+    pub rule: Option<String>,
+    pub keys: Vec<String>,
+}
+
 /// What one record derives.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Derived {
@@ -497,6 +507,36 @@ impl Plan {
             }
         }
         keys
+    }
+
+    /// What a lane decides about a record; `None` if the lane is not for its collection.
+    pub fn judge(&self, lane: LaneId, nsid: &str, did: &str, value: &Value<'_>) -> Option<Judged> {
+        let merges = self.merges.get(nsid).into_iter().flatten();
+        let merged = merges
+            .filter(|target| target.lane == lane)
+            .map(|target| &target.rule);
+        let plain = self.lanes.get(lane.0).filter(|lane| lane.nsid == nsid);
+        let scope = Scope::new(did, "", value);
+        let mut fails = None;
+        for rule in merged.chain(plain) {
+            if let Some(condition) = &rule.condition
+                && condition.holds(&scope) != Ok(true)
+            {
+                fails = Some(condition.text().to_owned());
+                continue;
+            }
+            let mut rules = rule.rules.iter();
+            let replaced = rules.find(|(when, _)| when.holds(&scope) == Ok(true));
+            return Some(Judged {
+                fails: None,
+                rule: replaced.map(|(when, _)| when.text().to_owned()),
+                keys: self.keys(rule, did, value),
+            });
+        }
+        fails.map(|condition| Judged {
+            fails: Some(condition),
+            ..Judged::default()
+        })
     }
 
     /// What a record brings to its group; `None` if it is not in the feed.

@@ -10,6 +10,7 @@ mod apply;
 mod children;
 mod dead;
 mod derive;
+mod explain;
 mod feed;
 mod first_read;
 mod graph;
@@ -204,6 +205,29 @@ impl Store for SqliteStore {
         firsts: &[(i64, crate::clock::Micros)],
     ) -> Result<Option<Vec<Activity>>, StoreError> {
         self.read(|connection| self.activities_in(connection).at(lane, firsts))
+    }
+
+    fn explain(
+        &self,
+        feed: &str,
+        reader: &str,
+        uri: &str,
+    ) -> Result<Option<super::explain::Explained>, StoreError> {
+        let Some(feed) = self.plan.feed(feed) else {
+            return Ok(None);
+        };
+        let explained = self.read(|connection| {
+            let inquiry = explain::Inquiry {
+                connection,
+                plan: &self.plan,
+                ids: &self.ids,
+                feed,
+                reader,
+                uri,
+            };
+            inquiry.explain()
+        });
+        explained.map(Some)
     }
 
     fn position(&self, uri: &str) -> Result<Option<Position>, StoreError> {
