@@ -69,8 +69,9 @@ pub enum Beyond {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(untagged)]
 enum OneOrMany<T> {
-    One(T),
+    // The list first: a table can be read from a list of its values too, and would be.
     Many(Vec<T>),
+    One(T),
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
