@@ -263,6 +263,8 @@ fn engine_settings(settings: &config::Timelines, plan: &Plan) -> Settings {
             })
             .collect(),
         sync_threshold: settings.sync_threshold,
+        pull_above: settings.pull_above,
+        scan_above: settings.scan_above,
         ttl_us: i64::from(settings.ttl_days) * 86_400_000_000,
         window_bytes_max: bytes / 4,
         reader_bytes_max: bytes / 4 * 3,
