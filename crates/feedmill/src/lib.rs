@@ -65,6 +65,9 @@ pub mod backfill;
 // What is drawn from the outbox behind a cursor of its own.
 pub mod branch;
 
+// Words, drawn from the outbox.
+pub mod search;
+
 // Timelines in memory, drawn from the outbox.
 pub mod fanout;
 

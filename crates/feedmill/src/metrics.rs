@@ -44,6 +44,8 @@ pub const COMMIT_SECONDS: &str = "feedmill_store_commit_seconds";
 pub const REQUESTS: &str = "feedmill_http_requests_total";
 /// Seconds a request took, by method.
 pub const REQUEST_SECONDS: &str = "feedmill_http_request_duration_seconds";
+/// Records of feed pages looked for in memory, by result.
+pub const RECORD_CACHE: &str = "feedmill_record_cache_total";
 /// Feed pages answered, by where they came from.
 pub const PAGES: &str = "feedmill_feed_pages_total";
 /// Changes a branch has still to draw, by branch.
@@ -93,6 +95,10 @@ pub const ALL: &[(&str, &str)] = &[
     (
         LISTENERS_SLOW,
         "listening readers let go because they took too long",
+    ),
+    (
+        RECORD_CACHE,
+        "records of feed pages looked for in memory, by result",
     ),
     (PAGES, "feed pages answered, by where they came from"),
     (

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use crate::backfill::Backfill;
-use crate::branch::{self, Branch};
+use crate::branch::{self, Branch, BranchError};
 use crate::check::{CheckError, Checker};
 use crate::clock::Clock;
 use crate::config::{Config, Source};
@@ -38,6 +38,7 @@ use crate::replicate;
 use crate::replicate::log::Log;
 use crate::replicate::sqlite::SqliteLog;
 use crate::resync::Resync;
+use crate::search::{SearchBranch, SearchIndex};
 use crate::serve::admin::{Admin, TOKEN};
 use crate::serve::direct::door::Secrets;
 use crate::serve::direct::{Direct, DirectError};
@@ -71,6 +72,8 @@ pub enum Role {
 pub enum StartError {
     #[error("store")]
     Store(#[from] StoreError),
+    #[error("branch")]
+    Branch(#[from] BranchError),
     #[error("checks")]
     Check(#[from] CheckError),
     #[error("direct API")]
@@ -123,8 +126,13 @@ fn opener(source: &Source, decoder: &Decoder) -> Opener {
 }
 
 /// The branches that a configuration asks for; one line each.
-fn branches(_config: &Config) -> Result<Vec<Box<dyn Branch>>, StartError> {
-    Ok(Vec::new())
+fn branches(
+    _config: &Config,
+    search: Option<&Arc<SearchIndex>>,
+) -> Result<Vec<Box<dyn Branch>>, StartError> {
+    let mut branches: Vec<Box<dyn Branch>> = Vec::new();
+    branches.extend(search.map(|index| Box::new(SearchBranch::new(Arc::clone(index))) as _));
+    Ok(branches)
 }
 
 /// A running river.
@@ -175,12 +183,13 @@ impl River {
             river.ingest(config, &start)?;
         }
         if start.role != Role::Ingest {
-            for branch in branches(config)? {
+            let search = SearchIndex::open(config)?;
+            for branch in branches(config, search.as_ref())? {
                 river.branch(branch)?;
             }
             let fanout = river.fan_out(config, &start, &embedded)?;
             river.tell(config, &embedded)?;
-            river.serve(config, &start, fanout).await?;
+            river.serve(config, &start, fanout, search).await?;
         }
         Ok(river)
     }
@@ -337,7 +346,9 @@ impl River {
         start: &Start<'_>,
         store: &Arc<SqliteStore>,
     ) -> Result<Option<Arc<Fanout>>, StartError> {
-        let Some((fanout, drawer)) = Fanout::open(&config.timelines, store)? else {
+        let Some((fanout, drawer)) =
+            Fanout::open(&config.timelines, config.serve.cache_mib, store)?
+        else {
             return Ok(None);
         };
         let (clock, stop) = (start.clock.clone(), Arc::clone(&self.stop_drawing));
@@ -367,6 +378,7 @@ impl River {
         config: &Config,
         start: &Start<'_>,
         fanout: Option<Arc<Fanout>>,
+        search: Option<Arc<SearchIndex>>,
     ) -> Result<(), StartError> {
         let listen = |source| StartError::Listen {
             address: config.serve.bind.clone(),
@@ -396,6 +408,7 @@ impl River {
             checker: Arc::clone(&self.checker),
         });
         server.live = self.live.clone();
+        server.search = search;
         server.direct = direct;
         server.generator = Generator::new(config)?;
         let mut router = serve::router(Arc::new(server), config.serve.body_bytes_max);

@@ -72,6 +72,49 @@ pub struct Relation {
     /// What of the parent it names.
     #[serde(default, rename = "match")]
     pub by: Match,
+    /// Dotted path of the child's field by which children are grouped.
+    #[serde(default)]
+    pub group_by: Option<String>,
+    /// Groups by name, with the text that the field holds in each.
+    #[serde(default)]
+    pub groups: BTreeMap<String, String>,
+}
+
+impl Relation {
+    /// The condition under which a child is in a group; for `None`, in no group.
+    pub fn condition(&self, group: Option<&str>) -> Option<String> {
+        let path = self.group_by.as_ref()?;
+        let field = format!("record.{path}");
+        if let Some(group) = group {
+            return Some(format!("{field} == {:?}", self.groups.get(group)?));
+        }
+        // A field is there only if everything on the way to it is.
+        let mut absent = String::new();
+        let mut so_far = String::from("record");
+        for part in path.split('.') {
+            so_far.push('.');
+            so_far.push_str(part);
+            absent.push_str(&format!("!has({so_far}) || "));
+        }
+        let texts: Vec<String> = self
+            .groups
+            .values()
+            .map(|text| format!("{text:?}"))
+            .collect();
+        Some(format!("{absent}!({field} in [{}])", texts.join(", ")))
+    }
+
+    fn fault(&self) -> Option<(&'static str, String)> {
+        if self.group_by.is_some() == self.groups.is_empty() {
+            let problem = "group_by and groups are set together or not at all";
+            return Some(("group_by", problem.into()));
+        }
+        let odd =
+            |name: &&String| !name.chars().all(|c| c.is_ascii_alphanumeric()) || name.is_empty();
+        let name = self.groups.keys().find(odd)?;
+        let problem = format!("{name:?} is not a group's name: letters and digits");
+        Some(("groups", problem))
+    }
 }
 
 /// What of its parent a child names.
@@ -154,6 +197,12 @@ pub(super) fn relations_fault(
         let relations = relations.map(|(name, it)| ("relations", name, &it.collection));
         let references = collection.references.iter();
         let references = references.map(|(name, it)| ("references", name, &it.collection));
+        let grouping = collection.relations.iter();
+        let mut grouping = grouping.filter_map(|(name, it)| Some((name, it.fault()?)));
+        if let Some((name, (key, problem))) = grouping.next() {
+            let key = format!("collections.{short}.relations.{name}.{key}");
+            return Some((key, problem));
+        }
         let (table, name, named) = relations
             .chain(references)
             .find(|(_, _, named)| !collections.contains_key(*named))?;

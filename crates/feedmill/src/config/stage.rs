@@ -336,6 +336,8 @@ pub struct Serve {
     pub public_url: Option<String>,
     /// Who we are; `did:web` of `public_url`'s host unless set.
     pub service_did: Option<String>,
+    /// Memory for records as they are shown; 0 reads each from the store.
+    pub cache_mib: usize,
     /// Requests answered at once.
     pub requests_max: usize,
     /// Largest request body, in bytes.
@@ -358,6 +360,7 @@ impl Default for Serve {
             bind: "127.0.0.1:8080".into(),
             public_url: None,
             service_did: None,
+            cache_mib: 64,
             requests_max: 1024,
             body_bytes_max: 1_000_000,
             timeout_s: 30,

@@ -68,7 +68,10 @@ impl Drawer {
                 "timelines fell behind what the outbox keeps; rebuilding them from the records"
             );
             let state = load(&self.settings, &self.fanout.routes, &*self.fanout.store)?;
-            *self.fanout.state.write() = state;
+            let mut current = self.fanout.state.write();
+            self.fanout.bodies.clear();
+            self.fanout.revs.clear();
+            *current = state;
             return Ok(true);
         }
         let more = drawn.changes.len() >= DRAW_MAX;
@@ -98,6 +101,13 @@ impl Drawer {
     fn change(&self, state: &mut State, change: &Change) -> Result<(), StoreError> {
         let routes = &self.fanout.routes;
         let timelines = &mut state.timelines;
+        if let Change::Put { record, uri, .. } | Change::Delete { record, uri, .. } = change {
+            self.fanout.bodies.forget(*record);
+            let did = uri
+                .strip_prefix("at://")
+                .and_then(|uri| uri.split('/').next());
+            self.fanout.revs.remove(did.unwrap_or_default());
+        }
         match change {
             Change::Put {
                 record, uri, lanes, ..

@@ -8,6 +8,8 @@
 //! lock for a few changes at a time; readers share it. Everything here can be
 //! dropped at any moment and is rebuilt from the store.
 
+// Records as they are shown.
+mod bodies;
 // The thread that draws.
 mod draw;
 
@@ -16,20 +18,25 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::RwLock;
+use quick_cache::sync::Cache;
 use timeline::{
-    Cold, FeedSpec, KeyId, KeyList, NewRecord, Read, RecordId, Request, Settings, Target,
+    Cold, Entry, FeedSpec, KeyId, KeyList, NewRecord, Read, RecordId, Request, Settings, Target,
     TargetSpec, Timelines,
 };
 
 use crate::clock::Micros;
 use crate::config;
+use crate::store::shown::{Shown, ShownPage};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Loaded, Plan, Position, SharedStore, Store, StoreError};
 
+use bodies::Bodies;
 pub use draw::Drawer;
 
 /// Readers waiting to be registered; beyond it they stay cold, and exact.
 const REGISTRATIONS_MAX: usize = 1024;
+/// Readers whose numbers are remembered. A number never changes.
+const READERS_MAX: usize = 200_000;
 /// Largest number a key can have: the engine holds 32 bits.
 const KEY_MAX: i64 = u32::MAX as i64;
 
@@ -43,6 +50,10 @@ pub struct Fanout {
     routes: Routes,
     plan: Arc<Plan>,
     store: SharedStore,
+    bodies: Bodies,
+    readers: Cache<Box<str>, i64>,
+    /// How far readers' own repositories are read, at the position drawn to.
+    revs: Cache<Box<str>, u64>,
     registrations: SyncSender<Registration>,
 }
 
@@ -81,24 +92,54 @@ pub struct Wish<'a> {
     pub feed: &'a str,
     /// One target by its number in the feed, or all of them.
     pub target: Option<usize>,
-    pub reader: i64,
+    /// The reader's DID.
+    pub reader: &'a str,
     pub before: Option<&'a Position>,
     pub limit: usize,
     pub now_us: Micros,
 }
 
-/// A page of ids, newest first.
+/// What the engine says of a page, and those of its records that are in memory.
+#[derive(Debug, Default)]
+struct Found {
+    entries: Vec<Entry>,
+    shown: Vec<Option<Arc<Shown>>>,
+    next: Option<Position>,
+    /// The outbox position at which all of this is so.
+    position: i64,
+}
+
+/// A page of a merged feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ids {
-    /// Each record with the time by which it stands in the order.
-    pub records: Vec<(i64, Micros)>,
+pub struct Groups {
+    /// The first record of each, and its time.
+    pub firsts: Vec<(i64, Micros)>,
     pub next: Option<Position>,
+}
+
+impl Found {
+    fn is_whole(&self) -> bool {
+        self.shown.iter().all(Option::is_some)
+    }
+
+    fn page(self) -> ShownPage {
+        ShownPage {
+            rows: self.shown.into_iter().flatten().collect(),
+            next: self.next,
+            next_rung: None,
+        }
+    }
+
+    fn ids(&self) -> Vec<i64> {
+        self.entries.iter().map(id).collect()
+    }
 }
 
 impl Fanout {
     /// Loads timelines from the store; `None` if the configuration gives them no memory.
     pub fn open(
         settings: &config::Timelines,
+        cache_mib: usize,
         store: &Arc<SqliteStore>,
     ) -> Result<Option<(Arc<Self>, Drawer)>, StoreError> {
         let plan = Arc::clone(store.plan());
@@ -115,6 +156,9 @@ impl Fanout {
             routes,
             plan,
             store: shared,
+            bodies: Bodies::new(cache_mib << 20),
+            readers: Cache::new(READERS_MAX),
+            revs: Cache::new(READERS_MAX),
             registrations,
         });
         Ok(Some((
@@ -123,46 +167,167 @@ impl Fanout {
         )))
     }
 
-    /// The page, if memory can answer it wholly and exactly.
-    pub fn page(&self, wish: &Wish<'_>) -> Result<Option<Ids>, StoreError> {
-        let Some(feed) = self
-            .plan
-            .feeds
-            .iter()
-            .position(|feed| feed.name == wish.feed)
-        else {
+    /// The page, if memory can answer it wholly and exactly; records it lacks are read from the store.
+    pub fn page(&self, wish: &Wish<'_>) -> Result<Option<ShownPage>, StoreError> {
+        match self.find(wish)? {
+            Some(found) => self.complete(found),
+            None => Ok(None),
+        }
+    }
+
+    /// A page of a merged feed, if memory can answer it wholly: the groups by their first records.
+    pub fn groups(&self, wish: &Wish<'_>) -> Result<Option<Groups>, StoreError> {
+        let found = self.find(wish)?;
+        Ok(found.map(|found| {
+            let firsts = found.entries.iter();
+            Groups {
+                firsts: firsts
+                    .map(|entry| (id(entry) & !GROUP, entry.time_us))
+                    .collect(),
+                next: found.next,
+            }
+        }))
+    }
+
+    /// What the engine says of a page; `None` if it cannot say it wholly and exactly.
+    fn find(&self, wish: &Wish<'_>) -> Result<Option<Found>, StoreError> {
+        let Some(feed) = self.feed(wish.feed) else {
             return Ok(None);
         };
-        let before = wish.before.map(|position| timeline::Position {
-            time_us: position.time_us,
-            uri: position.uri.clone(),
-        });
-        let request = Request {
-            feed,
-            target: wish.target.map_or(Target::Mixed, Target::One),
-            reader: key(wish.reader)?,
-            before: before.as_ref(),
-            limit: wish.limit,
-            now_us: wish.now_us,
+        let Some(reader) = self.reader(wish.reader)? else {
+            return Ok(Some(Found::default())); // nobody ever named this reader
         };
+        let before = wish.before.map(position);
+        let request = request(wish, feed, reader, before.as_ref())?;
         let state = self.state.read();
-        if state.hidden.contains(&wish.reader) {
-            return Ok(Some(Ids {
-                records: Vec::new(),
-                next: None,
-            }));
+        if state.hidden.contains(&reader) {
+            return Ok(Some(Found::default()));
         }
-        let read = state.timelines.read(&request);
+        Ok(match state.timelines.read(&request) {
+            Read::Page { entries, next } => Some(self.found(&state, entries, next)),
+            Read::Below => None,
+            Read::Cold => {
+                drop(state);
+                self.cold(&request, reader)?
+            }
+        })
+    }
+
+    /// The page, if everything it needs is in memory and nobody has to be waited for.
+    pub fn page_at_once(&self, wish: &Wish<'_>) -> Option<ShownPage> {
+        let feed = self.feed(wish.feed)?;
+        let reader = self.readers.get(wish.reader)?;
+        let before = wish.before.map(position);
+        let request = request(wish, feed, reader, before.as_ref()).ok()?;
+        let state = self.state.try_read()?;
+        if state.hidden.contains(&reader) {
+            return Some(ShownPage::default());
+        }
+        let Read::Page { entries, next } = state.timelines.read(&request) else {
+            return None;
+        };
+        let found = self.found(&state, entries, next);
         drop(state);
-        match read {
-            Read::Page { entries, next } => Ok(Some(ids(&entries, next))),
-            Read::Below => Ok(None),
-            Read::Cold => self.cold(&request, wish.reader),
+        if !found.is_whole() {
+            return None;
+        }
+        self.bodies.count(found.entries.len(), 0);
+        Some(found.page())
+    }
+
+    /// How far a reader's own repository is read: nothing of interest in it lies between
+    /// this revision and what pages show.
+    pub fn rev(&self, did: &str) -> Result<u64, StoreError> {
+        if let Some(rev) = self.rev_at_once(did) {
+            return Ok(rev);
+        }
+        let before = self.position();
+        let rev = self.store.account(did)?.map_or(0, |account| account.rev);
+        let state = self.state.read();
+        if state.timelines.position().cast_signed() == before {
+            self.revs.insert(did.into(), rev);
+        }
+        Ok(rev)
+    }
+
+    /// The same, if it is in memory.
+    pub fn rev_at_once(&self, did: &str) -> Option<u64> {
+        self.revs.get(did)
+    }
+
+    fn feed(&self, name: &str) -> Option<usize> {
+        self.plan.feeds.iter().position(|feed| feed.name == name)
+    }
+
+    /// The number of a reader; `None` if nobody ever named it.
+    fn reader(&self, did: &str) -> Result<Option<i64>, StoreError> {
+        if let Some(reader) = self.readers.get(did) {
+            return Ok(Some(reader));
+        }
+        let found = self.store.key(did)?;
+        if let Some(reader) = found {
+            self.readers.insert(did.into(), reader);
+        }
+        Ok(found)
+    }
+
+    /// What the engine said, with what is in memory under the same lock.
+    fn found(&self, state: &State, entries: Vec<Entry>, next: Option<timeline::Position>) -> Found {
+        Found {
+            shown: self.bodies.get(entries.iter().map(id)),
+            entries,
+            next: next.map(|next| Position {
+                time_us: next.time_us,
+                uri: next.uri,
+            }),
+            position: state.timelines.position().cast_signed(),
+        }
+    }
+
+    /// Reads the records that are not in memory. Where the store has moved on, all are read
+    /// anew, so that they are of one instant; and if some went or moved, the store must answer.
+    fn complete(&self, mut found: Found) -> Result<Option<ShownPage>, StoreError> {
+        let with_ids = found.entries.iter().zip(&found.shown);
+        let missing: Vec<i64> = with_ids
+            .filter(|(_, shown)| shown.is_none())
+            .map(|(entry, _)| id(entry))
+            .collect();
+        self.bodies
+            .count(found.entries.len() - missing.len(), missing.len());
+        if missing.is_empty() {
+            return Ok(Some(found.page()));
+        }
+        let (mut rows, mut as_of) = self.store.rows(&missing)?;
+        if as_of != found.position {
+            found.shown.fill(None);
+            (rows, as_of) = self.store.rows(&found.ids())?;
+        }
+        let mut read: Vec<Arc<Shown>> = Vec::with_capacity(rows.len());
+        read.extend(rows.iter().map(|row| Arc::new(Shown::of(row))));
+        self.hold(&read, as_of);
+        let mut rows = read.into_iter();
+        for shown in found.shown.iter_mut().filter(|shown| shown.is_none()) {
+            *shown = rows.next();
+        }
+        let same = |(entry, shown): (&Entry, &Option<Arc<Shown>>)| {
+            shown
+                .as_ref()
+                .is_some_and(|shown| (shown.id, shown.time_us) == (id(entry), entry.time_us))
+        };
+        let exact = found.entries.iter().zip(&found.shown).all(same);
+        Ok(exact.then(|| found.page()))
+    }
+
+    /// Remembers records, unless the engine stands elsewhere than the store did.
+    fn hold(&self, read: &[Arc<Shown>], as_of: i64) {
+        let state = self.state.read();
+        if state.timelines.position().cast_signed() == as_of {
+            read.iter().for_each(|shown| self.bodies.hold(shown));
         }
     }
 
     /// The first page of a reader that is not active; it is registered afterwards.
-    fn cold(&self, request: &Request<'_>, reader: i64) -> Result<Option<Ids>, StoreError> {
+    fn cold(&self, request: &Request<'_>, reader: i64) -> Result<Option<Found>, StoreError> {
         let Some(plan) = self.plan.feeds.get(request.feed) else {
             return Ok(None);
         };
@@ -174,7 +339,12 @@ impl Fanout {
             hidden: &hidden,
             as_of,
         };
-        let read = self.state.read().timelines.read_cold(request, &cold);
+        let state = self.state.read();
+        let found = match state.timelines.read_cold(request, &cold) {
+            Read::Page { entries, next } => Some(self.found(&state, entries, next)),
+            Read::Below | Read::Cold => None,
+        };
+        drop(state);
         let registration = Registration {
             feed: request.feed,
             reader,
@@ -184,10 +354,7 @@ impl Fanout {
         };
         // A full queue means that the reader stays cold for now.
         drop(self.registrations.try_send(registration));
-        match read {
-            Read::Page { entries, next } => Ok(Some(ids(&entries, next))),
-            Read::Below | Read::Cold => Ok(None),
-        }
+        Ok(found)
     }
 
     /// The floor of an active reader's timeline, highest over the feed's targets: pages are
@@ -380,17 +547,32 @@ fn key_list(numbers: &[i64]) -> Result<KeyList, StoreError> {
     Ok(KeyList::new(keys))
 }
 
-fn ids(entries: &[timeline::Entry], next: Option<timeline::Position>) -> Ids {
-    Ids {
-        records: entries
-            .iter()
-            .map(|entry| (entry.id.0.cast_signed() & !GROUP, entry.time_us))
-            .collect(),
-        next: next.map(|position| Position {
-            time_us: position.time_us,
-            uri: position.uri,
-        }),
+/// The store's number of an entry's record.
+fn id(entry: &Entry) -> i64 {
+    entry.id.0.cast_signed()
+}
+
+fn position(position: &Position) -> timeline::Position {
+    timeline::Position {
+        time_us: position.time_us,
+        uri: position.uri.clone(),
     }
+}
+
+fn request<'a>(
+    wish: &Wish<'_>,
+    feed: usize,
+    reader: i64,
+    before: Option<&'a timeline::Position>,
+) -> Result<Request<'a>, StoreError> {
+    Ok(Request {
+        feed,
+        target: wish.target.map_or(Target::Mixed, Target::One),
+        reader: key(reader)?,
+        before,
+        limit: wish.limit,
+        now_us: wish.now_us,
+    })
 }
 
 type Waiting = Receiver<Registration>;

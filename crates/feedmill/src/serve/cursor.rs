@@ -1,14 +1,19 @@
 //! Cursors: opaque to clients, a position and its scope to us.
 //!
-//! A cursor carries the feed or collection it belongs to, so that one from
-//! elsewhere is refused instead of silently meaning something else.
+//! A cursor carries the feed or collection it belongs to and the order of the
+//! page, so that one from elsewhere is refused instead of silently meaning
+//! something else. Of a sorted page it carries the value too.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::error::XrpcError;
+use super::params::Params;
 use crate::store::Position;
+use crate::store::page::Rung;
+use crate::store::shown::ShownPage;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -16,20 +21,38 @@ struct Wire {
     t: i64,
     u: String,
     k: String,
+    /// A number or a text; `false` for a record without a value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    v: Option<Value>,
 }
 
 /// The text of a position within `scope`.
 pub fn write(scope: &str, position: &Position) -> String {
+    write_sorted(scope, position, None)
+}
+
+/// The text of a position within `scope` and within a value.
+pub fn write_sorted(scope: &str, position: &Position, rung: Option<&Rung>) -> String {
     let wire = Wire {
         t: position.time_us,
         u: position.uri.clone(),
         k: scope.to_owned(),
+        v: rung.map(|rung| match rung {
+            Rung::Number(number) => Value::from(*number),
+            Rung::Text(text) => Value::from(text.as_str()),
+            Rung::Missing => Value::from(false),
+        }),
     };
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
 }
 
 /// The position in a cursor of `scope`.
 pub fn read(scope: &str, text: &str) -> Result<Position, XrpcError> {
+    read_sorted(scope, text).map(|(position, _)| position)
+}
+
+/// The position in a cursor of `scope`, and its value.
+pub fn read_sorted(scope: &str, text: &str) -> Result<(Position, Option<Rung>), XrpcError> {
     let bad = |message| XrpcError::declared("BadCursor", message);
     let wire: Wire = URL_SAFE_NO_PAD
         .decode(text)
@@ -47,10 +70,29 @@ pub fn read(scope: &str, text: &str) -> Result<Position, XrpcError> {
             wire.k
         )));
     }
-    Ok(Position {
+    let rung = wire.v.map(|value| match value {
+        Value::String(text) => Rung::Text(text),
+        value => value.as_i64().map_or(Rung::Missing, Rung::Number),
+    });
+    let position = Position {
         time_us: wire.t,
         uri: wire.u,
-    })
+    };
+    Ok((position, rung))
+}
+
+/// The cursor among the parameters, if there is one.
+pub fn of(scope: &str, params: &Params) -> Result<(Option<Position>, Option<Rung>), XrpcError> {
+    match params.get("cursor") {
+        None => Ok((None, None)),
+        Some(text) => read_sorted(scope, text).map(|(position, rung)| (Some(position), rung)),
+    }
+}
+
+/// The cursor of the page after this one, if there is more.
+pub fn next(scope: &str, page: &ShownPage) -> Option<String> {
+    let position = page.next.as_ref()?;
+    Some(write_sorted(scope, position, page.next_rung.as_ref()))
 }
 
 #[cfg(test)]
@@ -67,6 +109,20 @@ mod tests {
             read("feed:a", &write("feed:a", &position)).unwrap(),
             position
         );
+    }
+
+    #[test]
+    fn a_cursor_of_a_sorted_page_carries_its_value() {
+        let position = Position {
+            time_us: 1,
+            uri: "at://did:web:a.test/x.y.z/1".into(),
+        };
+        for rung in [Rung::Number(-7), Rung::Text("7".into()), Rung::Missing] {
+            let text = write_sorted("list:a:score:asc", &position, Some(&rung));
+            let expected = (position.clone(), Some(rung));
+            assert_eq!(read_sorted("list:a:score:asc", &text).unwrap(), expected);
+            assert!(read_sorted("list:a:score:desc", &text).is_err());
+        }
     }
 
     #[test]

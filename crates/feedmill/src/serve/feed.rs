@@ -2,13 +2,14 @@
 
 use super::cursor;
 use super::error::XrpcError;
+use super::filters::Asked;
 use super::hydration::Hydration;
 use super::params::Params;
-use super::{Answer, Server};
+use super::{Answer, Server, body};
 use crate::fanout::Wish;
-use crate::store::filter::Filter;
 use crate::store::plan::{FeedPlan, FeedTarget};
-use crate::store::{FeedQuery, Page, Position};
+use crate::store::shown::ShownPage;
+use crate::store::{FeedQuery, Lens, Position};
 
 /// Which page of whose feed.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub(super) struct Wanted<'a> {
     pub(super) reader: String,
     pub(super) before: Option<Position>,
     pub(super) limit: usize,
-    pub(super) filters: Vec<Filter>,
+    pub(super) lens: Lens,
     pub(super) scope: String,
 }
 
@@ -30,23 +31,42 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
         [target] => target.nsid.as_str(),
         _ => "",
     };
-    server.only(
-        params,
-        nsid,
-        &["feed", "actor", "collection", "limit", "cursor"],
-    )?;
-    let wanted = Wanted {
-        filters: server.questions.read(nsid, params)?,
-        ..wanted
-    };
+    server.only(params, nsid, &PLAIN)?;
     let hydration = Hydration::read(server, nsid, params)?;
     let page = page(server, &wanted)?;
-    let next = page
-        .next
-        .as_ref()
-        .map(|position| cursor::write(&wanted.scope, position));
+    let next = cursor::next(&wanted.scope, &page);
     let body = hydration.page(server, &page.rows, next.as_deref())?;
     Ok(Answer::json(body))
+}
+
+/// The parameters of a plain page.
+const PLAIN: [&str; 5] = ["feed", "actor", "collection", "limit", "cursor"];
+
+/// The answer, if it can be put together from memory without waiting for anybody.
+/// Whatever is unusual, errors too, is left to [`get`].
+pub(super) fn get_at_once(server: &Server, params: &Params) -> Option<Answer> {
+    params.only(&PLAIN).ok()?;
+    // A handle is looked up in the store.
+    record::ids::Did::parse(params.get("actor")?).ok()?;
+    let wanted = wanted(server, params).ok()?;
+    let counted = |target: &&FeedTarget| server.plan.relations.contains_key(&target.nsid);
+    // Relations are those of the one collection served.
+    if let [target] = wanted.targets.as_slice()
+        && counted(target)
+    {
+        return None;
+    }
+    let page = page_at_once(server, &wanted)?;
+    let next = cursor::next(&wanted.scope, &page);
+    Some(Answer::json(body::page(&page.rows, next.as_deref())))
+}
+
+/// The page from memory alone, if it is all there.
+pub(super) fn page_at_once(server: &Server, wanted: &Wanted<'_>) -> Option<ShownPage> {
+    let fanout = server.fanout.as_ref()?;
+    let page = fanout.page_at_once(&wish(server, wanted)?)?;
+    server.meters.from_memory.increment(1);
+    Some(page)
 }
 
 fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcError> {
@@ -71,23 +91,26 @@ fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcErr
         return Err(XrpcError::invalid(message));
     }
     let targets = targets(feed, params.get("collection"))?;
+    let asked = match targets.as_slice() {
+        [target] => server.questions.read(&target.nsid, params)?,
+        _ => Asked::default(),
+    };
     let scope = match (
         feed.mixed && params.get("collection").is_none(),
         targets.first(),
     ) {
-        (false, Some(target)) => format!("feed:{name}:{}", target.short),
+        (false, Some(target)) => format!("feed:{name}:{}{}", target.short, asked.scope),
         _ => format!("feed:{name}"),
     };
+    let reader = server.actor(params.need("actor")?)?;
+    let (before, rung) = cursor::of(&scope, params)?;
     Ok(Wanted {
         feed,
         targets,
-        reader: server.actor(params.need("actor")?)?,
-        before: params
-            .get("cursor")
-            .map(|text| cursor::read(&scope, text))
-            .transpose()?,
+        reader,
+        before,
         limit: params.limit()?,
-        filters: Vec::new(),
+        lens: asked.from(rung),
         scope,
     })
 }
@@ -121,63 +144,43 @@ fn targets<'a>(
 }
 
 /// The page from memory if memory can answer all of it, else from the store.
-pub(super) fn page(server: &Server, wanted: &Wanted<'_>) -> Result<Page, XrpcError> {
-    let page = match from_memory(server, wanted)? {
-        Some(page) => Ok(("memory", page)),
-        None => from_store(server, wanted).map(|page| ("store", page)),
-    };
-    let (from, page) = page?;
-    metrics::counter!(crate::metrics::PAGES, "from" => from).increment(1);
+pub(super) fn page(server: &Server, wanted: &Wanted<'_>) -> Result<ShownPage, XrpcError> {
+    if let Some(fanout) = &server.fanout
+        && let Some(wish) = wish(server, wanted)
+        && let Some(page) = fanout.page(&wish)?
+    {
+        server.meters.from_memory.increment(1);
+        return Ok(page);
+    }
+    let page = from_store(server, wanted)?;
+    server.meters.from_store.increment(1);
     Ok(page)
 }
 
-fn from_memory(server: &Server, wanted: &Wanted<'_>) -> Result<Option<Page>, XrpcError> {
-    // Memory holds no bodies: what is filtered by them comes from the store.
-    let able = !wanted.feed.end && wanted.filters.is_empty();
-    let Some(fanout) = server.fanout.as_ref().filter(|_| able) else {
-        return Ok(None);
-    };
-    let Some(reader) = server.store.key(&wanted.reader)? else {
-        return Ok(Some(Page::default())); // nobody ever named this reader
-    };
-    let one = |target: &&FeedTarget| {
-        wanted
-            .feed
-            .targets
-            .iter()
-            .position(|other| other == *target)
-    };
+/// What memory is asked; `None` if it cannot know.
+fn wish<'a>(server: &Server, wanted: &'a Wanted<'_>) -> Option<Wish<'a>> {
+    // Timelines hold no bodies: what is filtered by them comes from the store.
+    if wanted.feed.end || !wanted.lens.is_plain() {
+        return None;
+    }
     let target = match wanted.targets.as_slice() {
-        [target] => match one(target) {
-            Some(target) => Some(target),
-            None => return Ok(None),
-        },
+        [target] => {
+            let targets = &mut wanted.feed.targets.iter();
+            Some(targets.position(|other| other == *target)?)
+        }
         _ => None,
     };
-    let wish = Wish {
+    Some(Wish {
         feed: &wanted.feed.name,
         target,
-        reader,
+        reader: &wanted.reader,
         before: wanted.before.as_ref(),
         limit: wanted.limit,
         now_us: server.clock.now_us(),
-    };
-    let Some(ids) = fanout.page(&wish)? else {
-        return Ok(None);
-    };
-    let numbers: Vec<i64> = ids.records.iter().map(|(id, _)| *id).collect();
-    let rows = server.store.rows(&numbers)?;
-    let shown = rows.iter().map(|row| (row.id, row.time_us));
-    if !shown.eq(ids.records.iter().copied()) {
-        return Ok(None); // some went or moved while we looked: the store answers at one instant
-    }
-    Ok(Some(Page {
-        rows,
-        next: ids.next,
-    }))
+    })
 }
 
-fn from_store(server: &Server, wanted: &Wanted<'_>) -> Result<Page, XrpcError> {
+fn from_store(server: &Server, wanted: &Wanted<'_>) -> Result<ShownPage, XrpcError> {
     let query = FeedQuery {
         reader: wanted.reader.clone(),
         lanes: wanted
@@ -195,8 +198,14 @@ fn from_store(server: &Server, wanted: &Wanted<'_>) -> Result<Page, XrpcError> {
         include_self: wanted.feed.include_self,
         before: wanted.before.clone(),
         limit: wanted.limit,
-        filters: wanted.filters.clone(),
+        lens: match wanted.targets.as_slice() {
+            [target] => {
+                let lens = wanted.lens.clone();
+                server.focus(&target.nsid, lens, wanted.before.as_ref())?
+            }
+            _ => Lens::default(),
+        },
         scan_max: server.page_scan_max,
     };
-    Ok(server.store.feed(&query)?)
+    Ok(server.store.feed(&query)?.into())
 }

@@ -18,7 +18,7 @@ use crate::store::merged::{
     Activity, ActivityFilter, ActivityPage, ActivityQuery, Merged, Through,
 };
 use crate::store::plan::FeedPlan;
-use crate::store::{FeedQuery, Position, Row};
+use crate::store::{FeedQuery, Lens, Position, Row};
 
 /// Activities of a page where the caller does not say, and of the largest page.
 const ACTIVITIES: usize = 20;
@@ -130,7 +130,7 @@ fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcErr
         include_self: feed.include_self,
         before,
         limit,
-        filters: Vec::new(),
+        lens: Lens::default(),
         scan_max: server.page_scan_max,
     };
     Ok(Wanted {
@@ -225,27 +225,24 @@ fn from_memory(server: &Server, wanted: &Wanted<'_>) -> Result<Option<ActivityPa
     let Some(fanout) = server.fanout.as_ref().filter(|_| plain) else {
         return Ok(None);
     };
-    let Some(reader) = server.store.key(&query.feed.reader)? else {
-        return Ok(Some(ActivityPage::default())); // nobody ever named this reader
-    };
     let wish = Wish {
         feed: &wanted.feed.name,
         target: Some(0),
-        reader,
+        reader: &query.feed.reader,
         before: query.feed.before.as_ref(),
         limit: query.feed.limit,
         now_us: server.clock.now_us(),
     };
-    let Some(ids) = fanout.page(&wish)? else {
+    let Some(groups) = fanout.groups(&wish)? else {
         return Ok(None);
     };
     // `None` if a group changed while we looked: the store then answers at one instant.
     let activities = server
         .store
-        .activities_at(wanted.merged.lane, &ids.records)?;
+        .activities_at(wanted.merged.lane, &groups.firsts)?;
     Ok(activities.map(|activities| ActivityPage {
         activities,
-        next: ids.next,
+        next: groups.next,
         total: None,
     }))
 }

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderName, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use quick_cache::sync::Cache;
 use serde_json::json;
 
@@ -19,15 +19,20 @@ use super::error::XrpcError;
 use super::feed::{self, Wanted};
 use super::jwt::Token;
 use super::params::Params;
-use super::{Server, body, cursor};
+use super::{Server, body, cursor, reply};
 use crate::config::Config;
 use crate::identity::{IdentityError, Resolver};
+use crate::store::Lens;
+use crate::store::shown::ShownPage;
 
 pub(super) const SKELETON: &str = "app.bsky.feed.getFeedSkeleton";
 pub(super) const DESCRIBE: &str = "app.bsky.feed.describeFeedGenerator";
 
 /// Tokens remembered, so that none is taken twice.
 const USED_MAX: usize = 100_000;
+/// Tokens believed again without looking at their signatures, and for how long at most.
+const BELIEVED_MAX: usize = 50_000;
+const BELIEVED_S_MAX: i64 = 60;
 /// Posts of a page where the caller does not say, and of the largest page.
 const POSTS: usize = 50;
 const POSTS_MAX: usize = 100;
@@ -43,6 +48,8 @@ pub struct Generator {
     /// Hosts of any name are asked for documents only where one server stands in for all.
     boxed: bool,
     used: Cache<(String, String), ()>,
+    /// Tokens that may come again and were believed lately: their reader, and until when.
+    believed: Cache<String, (String, i64)>,
 }
 
 impl Generator {
@@ -61,6 +68,7 @@ impl Generator {
             resolver: Resolver::new(&config.intake.plc_url, config.intake.did_web_url.as_deref())?,
             boxed: config.intake.did_web_url.is_some(),
             used: Cache::new(USED_MAX),
+            believed: Cache::new(BELIEVED_MAX),
         }))
     }
 
@@ -97,6 +105,11 @@ impl Generator {
             .ok_or_else(|| {
                 XrpcError::unauthorized("BadJwt", "send \"Authorization: Bearer <jwt>\"")
             })?;
+        if let Some((did, until_s)) = self.believed.get(text)
+            && now_s < until_s
+        {
+            return Ok(Some(did));
+        }
         let token = Token::parse(text)?;
         token.check(&self.did, SKELETON, now_s)?;
         let did = token.issuer()?;
@@ -115,6 +128,10 @@ impl Generator {
                 return Err(XrpcError::unauthorized("BadJwt", "jwt was used before"));
             }
             self.used.insert(name, ());
+        } else {
+            let until_s = token.claims.exp.min(now_s + BELIEVED_S_MAX);
+            let believed = (did.to_owned(), until_s);
+            self.believed.insert(text.to_owned(), believed);
         }
         Ok(Some(did.to_owned()))
     }
@@ -169,23 +186,29 @@ pub(super) async fn skeleton(
         // A skeleton has no place for a word about it.
         super::first_read::of_reader(&server, reader).await;
     }
-    let page = {
-        let server = Arc::clone(&server);
-        let make = move || {
-            page(
-                &server,
-                &name,
-                reader.as_deref(),
-                limit,
-                params.get("cursor"),
-            )
-        };
-        tokio::task::spawn_blocking(make)
-            .await
-            .map_err(|_| XrpcError::internal())??
+    let tags = headers.get(header::IF_NONE_MATCH);
+    let made = match &reader {
+        Some(reader) => at_once(&server, &name, reader, limit, params.get("cursor")),
+        None => None,
     };
-    let (body, rev) = page;
-    let mut response = ([(header::CONTENT_TYPE, "application/json")], body).into_response();
+    let (body, rev) = match made {
+        Some(made) => made,
+        None => {
+            let server = Arc::clone(&server);
+            let make = move || {
+                page(
+                    &server,
+                    &name,
+                    reader.as_deref(),
+                    limit,
+                    params.get("cursor"),
+                )
+            };
+            let made = tokio::task::spawn_blocking(make).await;
+            made.map_err(|_| XrpcError::internal())??
+        }
+    };
+    let mut response = reply::json(body, tags);
     if let Some(rev) = rev.and_then(|rev| rev.parse().ok()) {
         let name = HeaderName::from_static("atproto-repo-rev");
         response.headers_mut().insert(name, rev);
@@ -208,52 +231,85 @@ fn limit(params: &Params) -> Result<usize, XrpcError> {
     })
 }
 
-/// The page's URIs, and how far we have read the reader's own repository.
+/// A page's JSON, and how far we have read the reader's own repository.
+type Skeleton = (String, Option<String>);
+
+fn wanted<'a>(
+    server: &'a Server,
+    name: &str,
+    reader: &str,
+    limit: usize,
+    after: Option<&str>,
+) -> Result<Wanted<'a>, XrpcError> {
+    let feed = server.plan.feed(name).ok_or_else(XrpcError::internal)?;
+    let scope = format!("skeleton:{name}");
+    let count = if feed.mixed { feed.targets.len() } else { 1 };
+    Ok(Wanted {
+        feed,
+        targets: feed.targets.iter().take(count).collect(),
+        reader: reader.to_owned(),
+        before: after.map(|text| cursor::read(&scope, text)).transpose()?,
+        limit,
+        lens: Lens::default(),
+        scope,
+    })
+}
+
+/// The page, if memory holds all it needs.
+fn at_once(
+    server: &Server,
+    name: &str,
+    reader: &str,
+    limit: usize,
+    after: Option<&str>,
+) -> Option<Skeleton> {
+    let rev = server.fanout.as_ref()?.rev_at_once(reader)?;
+    let wanted = wanted(server, name, reader, limit, after).ok()?;
+    let page = feed::page_at_once(server, &wanted)?;
+    Some((write(&wanted, &page), revision(rev)))
+}
+
 fn page(
     server: &Server,
     name: &str,
     reader: Option<&str>,
     limit: usize,
     after: Option<&str>,
-) -> Result<(String, Option<String>), XrpcError> {
+) -> Result<Skeleton, XrpcError> {
     let Some(reader) = reader else {
         return Ok(("{\"feed\":[]}".to_owned(), None));
     };
-    let feed = server.plan.feed(name).ok_or_else(XrpcError::internal)?;
-    let scope = format!("skeleton:{name}");
-    let count = if feed.mixed { feed.targets.len() } else { 1 };
-    let wanted = Wanted {
-        feed,
-        targets: feed.targets.iter().take(count).collect(),
-        reader: reader.to_owned(),
-        before: after.map(|text| cursor::read(&scope, text)).transpose()?,
-        limit,
-        filters: Vec::new(),
-        scope,
+    let rev = match &server.fanout {
+        Some(fanout) => fanout.rev(reader)?,
+        None => server.store.account(reader)?.map_or(0, |known| known.rev),
     };
+    let wanted = wanted(server, name, reader, limit, after)?;
     let page = feed::page(server, &wanted)?;
-    let mut out = String::from("{\"feed\":[");
+    Ok((write(&wanted, &page), revision(rev)))
+}
+
+/// A repository's revision as the network writes it; 0 is none.
+fn revision(rev: u64) -> Option<String> {
+    (rev > 0).then(|| record::tid::Tid::from_bits(rev).to_string())
+}
+
+fn write(wanted: &Wanted<'_>, page: &ShownPage) -> String {
+    let mut out = String::with_capacity(page.rows.len() * 100 + 300);
+    out.push_str("{\"feed\":[");
     for (index, row) in page.rows.iter().enumerate() {
-        out.push_str(if index > 0 {
-            ",{\"post\":"
-        } else {
-            "{\"post\":"
+        out.push_str(match index {
+            0 => "{\"post\":",
+            _ => ",{\"post\":",
         });
-        body::push_string(&mut out, &row.uri);
+        body::push_string(&mut out, row.uri());
         out.push('}');
     }
     out.push(']');
-    if let Some(next) = &page.next {
-        out.push_str(",\"cursor\":");
-        body::push_string(&mut out, &cursor::write(&wanted.scope, next));
-    }
+    let next = page.next.as_ref();
+    let next = next.map(|next| cursor::write(&wanted.scope, next));
+    body::push_cursor(&mut out, next.as_deref());
     out.push('}');
-    let account = server.store.account(reader)?;
-    let rev = account.filter(|account| account.rev > 0);
-    Ok((
-        out,
-        rev.map(|account| record::tid::Tid::from_bits(account.rev).to_string()),
-    ))
+    out
 }
 
 #[cfg(test)]

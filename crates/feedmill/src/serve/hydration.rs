@@ -7,6 +7,7 @@
 //! Never: a parent whose children are missing because another has many.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -18,6 +19,7 @@ use crate::config::collection::Match;
 use crate::local::{self, LocalId};
 use crate::store::Row;
 use crate::store::plan::{ReferencePlan, RelationPlan};
+use crate::store::shown::Shown;
 
 /// Children shown with each parent at most.
 const CHILDREN_MAX: usize = 50;
@@ -78,59 +80,46 @@ impl<'a> Hydration<'a> {
     pub(super) fn page(
         &self,
         server: &Server,
-        rows: &[Row],
+        rows: &[Arc<Shown>],
         cursor: Option<&str>,
     ) -> Result<String, XrpcError> {
-        let bytes: usize = rows.iter().map(|row| row.body.len() + 400).sum();
-        let mut out = String::with_capacity(bytes + 200);
-        out.push_str("{\"records\":[");
-        let extras = self.extras(server, rows)?;
-        for (index, (row, extra)) in rows.iter().zip(&extras).enumerate() {
-            if index > 0 {
-                out.push(',');
-            }
-            body::push_record_with(&mut out, row, extra);
-        }
-        out.push(']');
-        if let Some(cursor) = cursor {
-            out.push_str(",\"cursor\":");
-            body::push_string(&mut out, cursor);
-        }
-        out.push_str(&self.profiles(server, rows)?);
+        let rows: Vec<&Shown> = rows.iter().map(Arc::as_ref).collect();
+        let extras = self.extras(server, &rows)?;
+        let mut out = body::open_page(&rows, &extras);
+        body::push_cursor(&mut out, cursor);
+        out.push_str(&self.profiles(server, &rows)?);
         out.push('}');
         Ok(out)
     }
 
     /// One record, with what belongs to it.
     pub(super) fn one(&self, server: &Server, row: &Row) -> Result<String, XrpcError> {
-        let rows = std::slice::from_ref(row);
-        let mut extra = self.extras(server, rows)?.pop().unwrap_or_default();
-        extra.push_str(&self.profiles(server, rows)?);
-        let mut out = String::with_capacity(row.body.len() + 400);
-        body::push_record_with(&mut out, row, &extra);
+        let shown = Shown::of(row);
+        let rows = [&shown];
+        let mut extra = self.extras(server, &rows)?.pop().unwrap_or_default();
+        extra.push_str(&self.profiles(server, &rows)?);
+        let mut out = String::with_capacity(shown.json().len() + extra.len() + 1);
+        body::push_shown(&mut out, &shown, &extra);
         Ok(out)
     }
 
     /// For each row, the fields that follow its own, each with its comma.
-    fn extras(&self, server: &Server, rows: &[Row]) -> Result<Vec<String>, XrpcError> {
+    fn extras(&self, server: &Server, rows: &[&Shown]) -> Result<Vec<String>, XrpcError> {
         let mut extras = vec![String::new(); rows.len()];
         for (relation, limit) in &self.relations {
             let parents: Vec<String> = rows.iter().map(|row| parent(row, relation.by)).collect();
-            let children = server.store.children(relation.lane, &parents, *limit)?;
-            for (extra, children) in extras.iter_mut().zip(children) {
-                if children.count > 0 {
-                    extra.push_str(&format!(",\"{}Count\":{}", relation.name, children.count));
-                }
+            let grouped = !relation.groups.is_empty();
+            let shown = if grouped { 0 } else { *limit };
+            let children = server.store.children(relation.lane, &parents, shown)?;
+            for (extra, children) in extras.iter_mut().zip(&children) {
+                push_count(extra, &relation.name, children.count);
                 if !children.rows.is_empty() {
-                    extra.push_str(&format!(",\"{}\":[", relation.name));
-                    for (index, child) in children.rows.iter().enumerate() {
-                        if index > 0 {
-                            extra.push(',');
-                        }
-                        body::push_record(extra, child);
-                    }
-                    extra.push(']');
+                    extra.push_str(&format!(",\"{}\":", relation.name));
+                    push_children(extra, &children.rows);
                 }
+            }
+            if grouped {
+                push_groups(server, relation, &parents, *limit, &mut extras)?;
             }
         }
         for reference in &self.references {
@@ -147,16 +136,70 @@ impl<'a> Hydration<'a> {
         Ok(extras)
     }
 
-    fn profiles(&self, server: &Server, rows: &[Row]) -> Result<String, XrpcError> {
+    fn profiles(&self, server: &Server, rows: &[&Shown]) -> Result<String, XrpcError> {
         if !self.profiles {
             return Ok(String::new());
         }
-        let dids: BTreeSet<&str> = rows.iter().map(|row| row.did.as_str()).collect();
+        let dids: BTreeSet<&str> = rows.iter().map(|row| row.did()).collect();
         Ok(format!(
             ",\"profiles\":{}",
             super::profile::entries(server, dids)?
         ))
     }
+}
+
+fn push_count(out: &mut String, name: &str, count: i64) {
+    if count > 0 {
+        out.push_str(&format!(",\"{name}Count\":{count}"));
+    }
+}
+
+fn push_children(out: &mut String, rows: &[Row]) {
+    out.push('[');
+    for (index, child) in rows.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        body::push_record(out, child);
+    }
+    out.push(']');
+}
+
+/// `"<relation><Group>Count"`, and `"<relation>": {"<group>": […], "other": […]}`.
+fn push_groups(
+    server: &Server,
+    relation: &RelationPlan,
+    parents: &[String],
+    limit: usize,
+    extras: &mut [String],
+) -> Result<(), XrpcError> {
+    let mut shown = vec![String::new(); extras.len()];
+    let named = relation
+        .groups
+        .iter()
+        .map(|(name, lane)| (name.as_str(), *lane));
+    let other = relation.other.filter(|_| limit > 0);
+    for (group, lane) in named.chain(other.map(|lane| ("other", lane))) {
+        let children = server.store.children(lane, parents, limit)?;
+        let each = extras.iter_mut().zip(shown.iter_mut()).zip(&children);
+        for ((extra, shown), children) in each {
+            if Some(lane) != relation.other {
+                let name = format!("{}{}", relation.name, capital(group));
+                push_count(extra, &name, children.count);
+            }
+            if !children.rows.is_empty() {
+                let comma = if shown.is_empty() { "" } else { "," };
+                shown.push_str(&format!("{comma}\"{group}\":"));
+                push_children(shown, &children.rows);
+            }
+        }
+    }
+    for (extra, shown) in extras.iter_mut().zip(shown) {
+        if !shown.is_empty() {
+            extra.push_str(&format!(",\"{}\":{{{shown}}}", relation.name));
+        }
+    }
+    Ok(())
 }
 
 fn flag(params: &Params, name: &str) -> Result<bool, XrpcError> {
@@ -170,26 +213,26 @@ fn flag(params: &Params, name: &str) -> Result<bool, XrpcError> {
 }
 
 /// How children name this record.
-fn parent(row: &Row, by: Match) -> String {
+pub(super) fn parent(row: &Shown, by: Match) -> String {
     match by {
-        Match::Did => row.did.clone(),
-        Match::Uri if row.did == local::REPO => {
-            LocalId::of_uri(&row.uri).map_or_else(String::new, |id| id.to_string())
+        Match::Did => row.did().to_owned(),
+        Match::Uri if row.did() == local::REPO => {
+            LocalId::of_uri(row.uri()).map_or_else(String::new, |id| id.to_string())
         }
-        Match::Uri => row.uri.clone(),
+        Match::Uri => row.uri().to_owned(),
     }
 }
 
 /// The URI that a record's field names.
-fn named(row: &Row, reference: &ReferencePlan) -> Option<String> {
-    let body: Value = serde_json::from_str(&row.body).ok()?;
+fn named(row: &Shown, reference: &ReferencePlan) -> Option<String> {
+    let body: Value = serde_json::from_str(row.body()).ok()?;
     let field = reference
         .field
         .split('.')
         .try_fold(&body, |value, key| value.get(key))?;
     match field.as_str() {
         Some(uri) if uri.starts_with("at://") => Some(uri.to_owned()),
-        _ if row.did == local::REPO => Some(LocalId::from_json(field).ok()?.uri(&reference.nsid)),
+        _ if row.did() == local::REPO => Some(LocalId::from_json(field).ok()?.uri(&reference.nsid)),
         _ => None,
     }
 }

@@ -27,11 +27,13 @@ mod hydration;
 // Which account asks through its host.
 pub mod jwt;
 mod lexicons;
+mod meters;
 // Query parameters.
 pub mod params;
 mod profile;
 mod records;
 mod references;
+mod reply;
 mod subscribe;
 
 use std::sync::Arc;
@@ -44,7 +46,6 @@ use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use metrics::{counter, histogram};
 use tokio::sync::{Semaphore, watch};
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
@@ -54,8 +55,10 @@ use crate::config::Config;
 use crate::fanout::Fanout;
 use crate::live::Live;
 use crate::metrics as names;
+use crate::search::SearchIndex;
 use crate::status::Status;
-use crate::store::{Plan, SharedStore};
+use crate::store::filter::Filter;
+use crate::store::{Lens, Plan, Position, SharedStore};
 use error::XrpcError;
 use params::Params;
 
@@ -87,6 +90,8 @@ pub struct Server {
     pub live: Option<Arc<Live>>,
     pub status: Arc<Status>,
     pub clock: Clock,
+    /// Where words are found, if a collection can be searched.
+    pub search: Option<Arc<SearchIndex>>,
     /// The operator's part, if it is given any.
     pub admin: Option<admin::Admin>,
     /// The direct API, if a collection is written directly.
@@ -99,6 +104,7 @@ pub struct Server {
     page_scan_max: usize,
     timeout: Duration,
     slots: Semaphore,
+    meters: meters::Meters,
 }
 
 /// A method of the API.
@@ -165,19 +171,23 @@ impl Server {
                 });
             }
         }
+        let counted = methods.iter().map(|(name, _)| name.as_str());
+        let meters = meters::Meters::new(counted.chain([generator::SKELETON]));
         Self {
+            meters,
             namespace: ns.clone(),
+            questions: filters::Questions::new(config, &plan),
             plan,
             store,
             fanout,
             status,
             clock,
             live: None,
+            search: None,
             admin: None,
             direct: None,
             generator: None,
             methods,
-            questions: filters::Questions::new(config),
             first_reads: first_read::FirstReads::new(config),
             page_scan_max: config.timelines.page_scan_max,
             timeout: Duration::from_secs(config.serve.timeout_s),
@@ -212,6 +222,23 @@ impl Server {
         params.only(&all)
     }
 
+    /// The lens, with the index that knows where to look, if there is one.
+    fn focus(
+        &self,
+        nsid: &str,
+        mut lens: Lens,
+        before: Option<&Position>,
+    ) -> Result<Lens, XrpcError> {
+        let search = lens.filters.iter().find_map(|filter| match filter {
+            Filter::Search(search) => Some(search),
+            Filter::Field(_) => None,
+        });
+        if let (Some(search), None, Some(index)) = (search, &lens.sort, &self.search) {
+            lens.among = index.candidates(nsid, search, before)?;
+        }
+        Ok(lens)
+    }
+
     /// What a request is counted under: one of our own names, so that strangers make no new ones.
     fn label(&self, path: &str) -> String {
         if path.starts_with("/admin/") {
@@ -230,13 +257,21 @@ impl Server {
         }
     }
 
+    fn method(&self, nsid: &str) -> Option<&Call> {
+        let mut methods = self.methods.iter();
+        methods.find(|(name, _)| name == nsid).map(|(_, call)| call)
+    }
+
+    /// The answer, if it needs neither the store nor a wait.
+    fn call_at_once(&self, nsid: &str, params: &Params) -> Option<Answer> {
+        match self.method(nsid)? {
+            Call::Feed => feed::get_at_once(self, params),
+            _ => None,
+        }
+    }
+
     fn call(&self, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
-        let call = self
-            .methods
-            .iter()
-            .find(|(name, _)| name == nsid)
-            .map(|(_, call)| call);
-        match call {
+        match self.method(nsid) {
             Some(Call::Feed) => feed::get(self, params),
             Some(Call::Following) => following::get(self, params),
             // It is answered before: a subscription is no single answer.
@@ -308,14 +343,14 @@ async fn limits(State(server): State<Arc<Server>>, request: Request, next: Next)
         return XrpcError::busy("too many requests at once; try again").into_response();
     };
     let begun = Instant::now();
-    let label = server.label(request.uri().path());
+    let path = request.uri().path().to_owned();
     let response = match tokio::time::timeout(server.timeout, next.run(request)).await {
         Ok(response) => response,
         Err(_) => XrpcError::slow().into_response(),
     };
-    histogram!(names::REQUEST_SECONDS, "method" => label.clone())
-        .record(begun.elapsed().as_secs_f64());
-    counter!(names::REQUESTS, "method" => label, "status" => response.status().as_u16().to_string()).increment(1);
+    let label = |path: &str| server.label(path);
+    let meters = &server.meters;
+    meters.count(&path, label, response.status(), begun.elapsed());
     response
 }
 
@@ -324,13 +359,18 @@ async fn answer<F>(server: Arc<Server>, make: F) -> Response
 where
     F: FnOnce(&Server) -> Result<Answer, XrpcError> + Send + 'static,
 {
-    match tokio::task::spawn_blocking(move || make(&server)).await {
-        Ok(Ok(answer)) => {
-            ([(header::CONTENT_TYPE, "application/json")], answer.body).into_response()
-        }
-        Ok(Err(error)) => error.into_response(),
-        Err(_) => XrpcError::internal().into_response(),
+    match blocking(server, make).await {
+        Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer.body).into_response(),
+        Err(error) => error.into_response(),
     }
+}
+
+async fn blocking<F>(server: Arc<Server>, make: F) -> Result<Answer, XrpcError>
+where
+    F: FnOnce(&Server) -> Result<Answer, XrpcError> + Send + 'static,
+{
+    let made = tokio::task::spawn_blocking(move || make(&server)).await;
+    made.unwrap_or_else(|_| Err(XrpcError::internal()))
 }
 
 async fn xrpc(
@@ -357,22 +397,28 @@ async fn xrpc(
         let found = generator::skeleton(server, headers, params).await;
         return found.unwrap_or_else(IntoResponse::into_response);
     }
-    let feed = server
-        .methods
-        .iter()
-        .any(|(name, call)| *name == nsid && matches!(call, Call::Feed | Call::Following));
-    let word = match feed {
+    let asks_for_feed = matches!(server.method(&nsid), Some(Call::Feed | Call::Following));
+    let word = match asks_for_feed {
         true => first_read::before(&server, &params).await,
         false => None,
     };
-    answer(server, move |server| {
-        let answer = server.call(&nsid, &params)?;
-        Ok(match word {
-            Some(word) => word.mark(answer),
-            None => answer,
-        })
-    })
-    .await
+    let tags = request.headers().get(header::IF_NONE_MATCH);
+    if word.is_none()
+        && let Some(answer) = server.call_at_once(&nsid, &params)
+    {
+        return reply::json(answer.body, tags);
+    }
+    let tags = tags.cloned();
+    match blocking(server, move |server| server.call(&nsid, &params)).await {
+        Ok(answer) => {
+            let answer = match word {
+                Some(word) => word.mark(answer),
+                None => answer,
+            };
+            reply::json(answer.body, tags.as_ref())
+        }
+        Err(error) => error.into_response(),
+    }
 }
 
 async fn health(State(server): State<Arc<Server>>) -> Response {

@@ -6,12 +6,14 @@ use super::hydration::{self, Hydration};
 use super::params::Params;
 use super::{Answer, Server};
 use crate::store::ListQuery;
+use crate::store::shown::ShownPage;
 
 /// A page of a collection, newest first.
 pub(super) fn list(server: &Server, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
     server.only(params, nsid, &["limit", "cursor", "actor", "did"])?;
     let hydration = Hydration::read(server, nsid, params)?;
-    let scope = format!("list:{nsid}");
+    let asked = server.questions.read(nsid, params)?;
+    let scope = format!("list:{nsid}{}", asked.scope);
     let lane = server
         .plan
         .listing(nsid)
@@ -20,22 +22,17 @@ pub(super) fn list(server: &Server, nsid: &str, params: &Params) -> Result<Answe
         Some(actor) => Some(server.actor(actor)?),
         None => None,
     };
+    let (before, rung) = cursor::of(&scope, params)?;
     let query = ListQuery {
         lane,
         did,
-        before: params
-            .get("cursor")
-            .map(|text| cursor::read(&scope, text))
-            .transpose()?,
+        lens: server.focus(nsid, asked.from(rung), before.as_ref())?,
+        before,
         limit: params.limit()?,
-        filters: server.questions.read(nsid, params)?,
         scan_max: server.page_scan_max,
     };
-    let page = server.store.list(&query)?;
-    let next = page
-        .next
-        .as_ref()
-        .map(|position| cursor::write(&scope, position));
+    let page = ShownPage::from(server.store.list(&query)?);
+    let next = cursor::next(&scope, &page);
     let body = hydration.page(server, &page.rows, next.as_deref())?;
     Ok(Answer::json(body))
 }

@@ -329,7 +329,7 @@ fn tell(server: &Server, feed: &str, told: &Told) -> Result<Option<Said>, XrpcEr
 fn text(server: &Server, feed: &str, entry: &Entry) -> Result<Option<String>, XrpcError> {
     let merged = server.plan.feed(feed).and_then(|plan| plan.merged.as_ref());
     let Some(merged) = merged else {
-        let rows = server.store.rows(&[entry.record])?;
+        let (rows, _) = server.store.rows(&[entry.record])?;
         let row = rows.first().filter(|row| row.time_us == entry.time_us);
         return Ok(row.map(|row| {
             let mut field = String::from(",\"record\":");

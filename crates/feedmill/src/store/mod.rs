@@ -18,6 +18,8 @@ pub mod explain;
 pub mod filter;
 // Walks over references.
 pub mod graph;
+// Orders other than that of time.
+pub mod ladder;
 // Dead letters as they are asked for.
 pub mod letter;
 // Groups of records shown as one entry.
@@ -36,6 +38,8 @@ pub mod reference;
 pub mod rule;
 // Which records hold the words that somebody typed.
 pub mod search;
+// Records as clients know them.
+pub mod shown;
 // The embedded implementation.
 pub mod sqlite;
 
@@ -44,7 +48,7 @@ pub use batch::{Batch, Commit, Item, Op, Put, Verdict};
 pub use change::{Change, Drawn, Follows, Loaded};
 pub use letter::{Fate, LetterQuery};
 pub use merged::{Activity, ActivityFilter, ActivityPage, ActivityQuery};
-pub use page::{Children, FeedQuery, ListQuery, Page, Position, Row};
+pub use page::{Children, FeedQuery, Lens, ListQuery, Page, Position, Row};
 pub use plan::{LaneId, Plan, SourceId};
 pub use reference::{Reference, Referrer, ReferrerQuery};
 
@@ -108,7 +112,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn kept_after(&self, after: i64, limit: usize) -> Result<Vec<Row>, StoreError>;
 
     /// Live, visible records by the ids that pages carry, in the order asked; gone ones are absent.
-    fn rows(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError>;
+    /// Beside them the outbox position at which that was so.
+    fn rows(&self, ids: &[i64]) -> Result<(Vec<Row>, i64), StoreError>;
 
     /// A page of a collection, newest first.
     fn list(&self, query: &ListQuery) -> Result<Page, StoreError>;

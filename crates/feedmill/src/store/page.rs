@@ -3,10 +3,14 @@
 //! The order is time, then URI, both descending, everywhere.
 
 use std::cmp::Ordering;
+use std::fmt::Debug;
+use std::sync::Arc;
 
+use super::StoreError;
 use super::filter::Filter;
-use super::plan::{LaneId, SourceId};
+use super::plan::{LadderId, LaneId, SourceId};
 use crate::clock::Micros;
+use crate::config::collection::Match;
 
 /// A place in the order; everything after it is strictly smaller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +57,73 @@ impl Row {
     }
 }
 
+/// Records that may belong on a page, in its order, from one snapshot of an index.
+///
+/// None that belongs is missing as of `position`; some may not belong.
+pub trait Candidates: Send + Sync + Debug {
+    /// The outbox position of the snapshot.
+    fn position(&self) -> i64;
+
+    /// The next of them.
+    fn next(&self) -> Result<Hits, StoreError>;
+}
+
+/// Some candidates, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hits {
+    /// Record and place.
+    pub found: Vec<(i64, Position)>,
+    /// All that stand here or above have been given; `None`: all there are.
+    pub reached: Option<Position>,
+    /// What finding them cost, in entries looked at.
+    pub looked: usize,
+}
+
+/// Which of the records are looked at, and in what order.
+#[derive(Debug, Clone, Default)]
+pub struct Lens {
+    /// Only what passes all of them.
+    pub filters: Vec<Filter>,
+    /// An index that knows where to look, if there is one for these filters.
+    pub among: Option<Arc<dyn Candidates>>,
+    /// Only what has that many children, by the lane they stand in.
+    pub counts: Vec<CountMin>,
+    /// Another order than that of time.
+    pub sort: Option<Sort>,
+}
+
+impl Lens {
+    /// Whether everything is shown, in the order of time.
+    pub fn is_plain(&self) -> bool {
+        self.filters.is_empty() && self.counts.is_empty() && self.sort.is_none()
+    }
+}
+
+/// How many children a record must have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountMin {
+    pub lane: LaneId,
+    pub by: Match,
+    pub min: i64,
+}
+
+/// An order by a value, and within one value by time and URI as ever.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sort {
+    pub ladder: LadderId,
+    pub descending: bool,
+    /// The value at which the page begins, at the query's position within it.
+    pub from: Option<Rung>,
+}
+
+/// A value by which records are sorted. Numbers stand before texts; records without one come last.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rung {
+    Number(i64),
+    Text(String),
+    Missing,
+}
+
 /// Which page of a collection.
 #[derive(Debug, Clone)]
 pub struct ListQuery {
@@ -61,8 +132,7 @@ pub struct ListQuery {
     pub did: Option<String>,
     pub before: Option<Position>,
     pub limit: usize,
-    /// Only what passes all of them.
-    pub filters: Vec<Filter>,
+    pub lens: Lens,
     /// Entries looked at before the page is returned short.
     pub scan_max: usize,
 }
@@ -78,8 +148,8 @@ pub struct FeedQuery {
     pub include_self: bool,
     pub before: Option<Position>,
     pub limit: usize,
-    /// Only what passes all of them; caps count before that.
-    pub filters: Vec<Filter>,
+    /// Caps count before its filters.
+    pub lens: Lens,
     /// Entries looked at before the page is returned short.
     pub scan_max: usize,
 }
@@ -98,4 +168,6 @@ pub struct Page {
     pub rows: Vec<Row>,
     /// Where the next page begins; `None` only when everything was seen.
     pub next: Option<Position>,
+    /// Of a sorted page, the value at which the next one begins.
+    pub next_rung: Option<Rung>,
 }

@@ -14,13 +14,15 @@ use std::collections::BTreeMap;
 use record::value::Value;
 
 use crate::config::Config;
-use crate::config::collection::{Match, Method};
+use crate::config::collection::{Match, Method, Relation};
 use crate::config::feed::{Feed, KeyRule};
 use crate::expression::{Expression, Scope};
 use crate::local::{self, LocalId};
 
+use super::ladder::{Ladder, Steps};
 use super::merged::{Merged, MergedTarget, Part};
 use super::need::Needs;
+use super::page::Rung;
 use super::queue::Queues;
 use super::rule::Rule;
 
@@ -31,6 +33,10 @@ pub struct LaneId(pub usize);
 /// A follow source's number in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub usize);
+
+/// A ladder's number in the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LadderId(pub usize);
 
 /// One lane: the records of a collection, in order, under keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +49,8 @@ pub struct Lane {
     condition: Option<Expression>,
     /// The first that is true replaces the keys.
     rules: Vec<(Expression, Vec<String>)>,
+    /// How many stand under each key is kept.
+    pub counted: bool,
 }
 
 impl Lane {
@@ -64,12 +72,16 @@ impl Lane {
                     Some((Expression::condition(&rule.when).ok()?, rule.keys.clone()))
                 })
                 .collect(),
+            counted: false,
         }
     }
 
     /// Whether every record of the collection is in it under its author alone.
     pub fn lists_authors(&self) -> bool {
-        self.keys == ["author"] && self.condition.is_none() && self.rules.is_empty()
+        self.keys == ["author"]
+            && self.condition.is_none()
+            && self.rules.is_empty()
+            && !self.counted
     }
 
     /// The paths of a record's keys; none if it is not in the lane.
@@ -129,6 +141,10 @@ pub struct RelationPlan {
     /// The children's lane: published under the parent they name.
     pub lane: LaneId,
     pub by: Match,
+    /// Children by what one of their fields says, each in its own lane.
+    pub groups: Vec<(String, LaneId)>,
+    /// Those in no group, where there are groups.
+    pub other: Option<LaneId>,
 }
 
 /// A record that a field names, resolved.
@@ -150,6 +166,8 @@ pub struct Plan {
     pub relations: BTreeMap<String, Vec<RelationPlan>>,
     /// References by the referring record's collection.
     pub references: BTreeMap<String, Vec<ReferencePlan>>,
+    /// Orders other than that of time.
+    pub ladders: Vec<Ladder>,
     /// Collections whose record `self` is its author's profile.
     pub profiles: Vec<String>,
     /// Collections written directly, with the field that names who wrote a record.
@@ -185,6 +203,8 @@ pub struct Derived {
     pub follows: Vec<(SourceId, String)>,
     /// Groups it is part of, one for each merged feed.
     pub parts: Vec<Part>,
+    /// Where it stands on the ladders of its fields.
+    pub rungs: Vec<(LadderId, Rung)>,
 }
 
 impl Plan {
@@ -206,7 +226,14 @@ impl Plan {
                     .insert(nsid.clone(), config.direct.actor.clone());
             }
             if collection.methods.contains(&Method::ListRecords) {
-                plan.lane(nsid, &["author".to_owned()], None, &[]);
+                plan.lane(nsid, &["author".to_owned()], None, &[], false);
+            }
+            for (path, queryable) in &collection.queryable {
+                let steps = Steps::Field {
+                    path: path.clone(),
+                    compared: queryable.compared,
+                };
+                plan.ladders.push(Ladder::new(nsid, steps));
             }
         }
         for (name, feed) in &config.feeds {
@@ -255,6 +282,7 @@ impl Plan {
                         &target.keys,
                         target.condition.as_deref(),
                         feed.rules(),
+                        false,
                     ),
                     short: target.collection,
                     nsid,
@@ -349,15 +377,49 @@ impl Plan {
                 let Some(child) = config.nsid(&relation.collection) else {
                     continue;
                 };
-                let lane = self.lane(child, std::slice::from_ref(&relation.field), None, &[]);
+                let related = self.related(child, name, relation);
+                let lanes = related.groups.iter().map(|(_, lane)| *lane);
+                for lane in lanes.chain([related.lane]) {
+                    if let (Match::Uri, Some(spec)) = (related.by, self.lanes.get(lane.0)) {
+                        let children = spec.spec.clone();
+                        let steps = Steps::Count { lane, children };
+                        self.ladders.push(Ladder::new(&parent.collection, steps));
+                    }
+                }
                 let relations = self.relations.entry(parent.collection.clone());
-                relations.or_default().push(RelationPlan {
-                    name: name.clone(),
-                    lane,
-                    by: relation.by,
-                });
+                relations.or_default().push(related);
             }
         }
+    }
+
+    /// A relation's lanes: one for all children, and one for each group of them.
+    fn related(&mut self, child: &str, name: &str, relation: &Relation) -> RelationPlan {
+        // An account that is hidden takes its children out of the counts, so they must be found by author.
+        self.lane(child, &["author".to_owned()], None, &[], false);
+        let keys = std::slice::from_ref(&relation.field);
+        let groups = relation.groups.keys().map(|group| {
+            let condition = relation.condition(Some(group));
+            let lane = self.lane(child, keys, condition.as_deref(), &[], true);
+            (group.clone(), lane)
+        });
+        let groups: Vec<(String, LaneId)> = groups.collect();
+        let other = match groups.is_empty() {
+            true => None,
+            false => relation.condition(None),
+        };
+        RelationPlan {
+            name: name.to_owned(),
+            lane: self.lane(child, keys, None, &[], true),
+            by: relation.by,
+            groups,
+            other: other.map(|condition| self.lane(child, keys, Some(&condition), &[], true)),
+        }
+    }
+
+    /// The ladder on which records of a collection stand by these steps.
+    pub fn ladder(&self, nsid: &str, steps: impl Fn(&Steps) -> bool) -> Option<LadderId> {
+        let fits = |ladder: &Ladder| ladder.nsid == nsid && steps(&ladder.steps);
+        self.ladders.iter().position(fits).map(LadderId)
     }
 
     /// The text of all that decides a lane's rows.
@@ -391,14 +453,20 @@ impl Plan {
         keys: &[String],
         condition: Option<&str>,
         rules: &[KeyRule],
+        counted: bool,
     ) -> LaneId {
-        let spec = self.spec(nsid, keys, condition, rules);
+        let mut spec = self.spec(nsid, keys, condition, rules);
+        if counted {
+            spec.push_str(" counted");
+        }
         if let Some(index) = self.lanes.iter().position(|lane| lane.spec == spec) {
             return LaneId(index);
         }
         let id = LaneId(self.lanes.len());
-        self.lanes
-            .push(Lane::new(spec, nsid, keys, condition, rules));
+        self.lanes.push(Lane {
+            counted,
+            ..Lane::new(spec, nsid, keys, condition, rules)
+        });
         self.by_nsid.entry(nsid.to_owned()).or_default().0.push(id);
         id
     }
@@ -483,10 +551,16 @@ impl Plan {
                 parts.push(part);
             }
         }
+        let ladders = self.ladders.iter().enumerate();
+        let rungs = ladders
+            .filter(|(_, ladder)| ladder.nsid == nsid)
+            .filter_map(|(index, ladder)| Some((LadderId(index), ladder.rung(value)?)))
+            .collect();
         Derived {
             lanes,
             follows,
             parts,
+            rungs,
         }
     }
 

@@ -63,6 +63,20 @@ impl Search {
         }
     }
 
+    /// What is looked for, as an index of words is asked: each phrase in quotes, all of them.
+    pub fn expression(&self) -> String {
+        let phrases = self.phrases.iter();
+        let quoted: Vec<String> = phrases
+            .map(|phrase| format!("\"{}\"", phrase.join(" ")))
+            .collect();
+        quoted.join(" AND ")
+    }
+
+    /// Whether a single word is looked for.
+    pub fn is_one_word(&self) -> bool {
+        matches!(self.phrases.as_slice(), [phrase] if phrase.len() == 1)
+    }
+
     /// Whether a record holds everything looked for.
     pub fn admits(&self, record: &Value<'_>) -> bool {
         let mut texts = Vec::new();
@@ -76,6 +90,18 @@ impl Search {
         };
         self.phrases.iter().all(holds)
     }
+}
+
+/// The words of a stored body's searchable fields, apart by spaces: what an index of words is given.
+pub fn words_of(body: &str, fields: &[String]) -> String {
+    let Ok(record) = record::json::from_json(body) else {
+        return String::new(); // nothing is found in what cannot be read
+    };
+    let mut texts = Vec::new();
+    for field in fields {
+        gather(record.at(field), DEPTH_MAX, &mut texts);
+    }
+    texts.concat().join(" ")
 }
 
 /// The words of every text below a value, each text on its own.

@@ -144,6 +144,24 @@ impl App {
         self.ask(Method::GET, path, None, None)
     }
 
+    /// A request with a tag the client has; the status, the answer's tag, and its body.
+    pub(crate) fn tagged(&self, path: &str, tag: Option<&str>) -> (u16, Option<String>, String) {
+        let mut request = self.client.get(format!("{}{path}", self.address));
+        if let Some(tag) = tag {
+            request = request.header("if-none-match", tag);
+        }
+        self.runtime.block_on(async {
+            let response = request.send().await.unwrap();
+            let tag = response.headers().get("etag").cloned();
+            let tag = tag.map(|tag| tag.to_str().unwrap().to_owned());
+            (
+                response.status().as_u16(),
+                tag,
+                response.text().await.unwrap(),
+            )
+        })
+    }
+
     /// A reader's token.
     pub(crate) fn token(&self, user: u64) -> String {
         let answer = self.act(Method::POST, "/tokens", json!({ "user": user }));

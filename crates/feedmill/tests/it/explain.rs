@@ -5,7 +5,7 @@ use std::process::Command;
 
 use feedmill::store::batch::Item;
 use feedmill::store::explain::Reason;
-use feedmill::store::{AccountStatus, FeedQuery, Store as _};
+use feedmill::store::{AccountStatus, FeedQuery, Lens, Store as _};
 
 use crate::desk::{ALICE, BOB, Desk};
 
@@ -37,7 +37,7 @@ fn in_feed(desk: &Desk, feed: &str, reader: &str, uri: &str) -> bool {
         include_self: plan.include_self,
         before: None,
         limit: 100,
-        filters: Vec::new(),
+        lens: Lens::default(),
         scan_max: 1000,
     };
     let rows = desk.store.feed(&query).unwrap().rows;

@@ -163,8 +163,10 @@ fn a_bad_filter_is_refused_and_says_what_is_accepted() {
             ("pinned=yes", "true or false"),
             ("createdAtMax=yesterday", "a time"),
             ("langMin=a", "unknown parameter"),
-            ("search=%22calm", "not closed"),
-            ("search=", "at least one"),
+            ("sort=n", "one of"),
+            ("sort=score&order=up", "asc or desc"),
+            ("order=asc", "needs a sort"),
+            ("likeCountMin=some", "whole number"),
             ("nothing=1", "unknown parameter"),
             ("hydrateLike=0", "from 1 to 50"),
             ("profiles=perhaps", "true or false"),
@@ -177,6 +179,26 @@ fn a_bad_filter_is_refused_and_says_what_is_accepted() {
                 "{filter}"
             );
             assert!(message.contains(word), "{filter}: {message}");
+        }
+    }
+}
+
+#[test]
+fn a_bad_search_is_refused_by_name() {
+    let app = world();
+    let feed = format!("getFeed?feed=timeline&actor={READER}&");
+    for base in ["post.listRecords?", &feed] {
+        for (search, word) in [
+            ("%22calm", "not closed"),
+            ("", "at least one"),
+            ("%2B", "letter"),
+        ] {
+            let (status, answer) = app.get(&format!("/xrpc/com.example.{base}search={search}"));
+            assert_eq!((status, &answer["error"]), (400, &json!("InvalidSearch")));
+            assert!(
+                answer["message"].as_str().unwrap().contains(word),
+                "{answer}"
+            );
         }
     }
 }
@@ -211,6 +233,20 @@ fn children_are_counted_and_each_parent_shows_its_own() {
     assert_eq!(one["likeCount"], 6);
     assert_eq!(one["like"].as_array().unwrap().len(), 1);
     assert_eq!(one["profiles"][0]["value"]["displayName"], "A");
+}
+
+#[test]
+fn an_answer_that_the_client_has_is_not_sent_again() {
+    let app = world();
+    let feed = format!("/xrpc/com.example.getFeed?feed=timeline&actor={READER}");
+    for path in ["/xrpc/com.example.post.listRecords", &feed] {
+        let (first, tag, body) = app.tagged(path, None);
+        assert_eq!(first, 200);
+        assert!(!body.is_empty());
+        let tag = tag.expect("a tag");
+        assert_eq!(app.tagged(path, Some(&tag)).0, 304, "{path}");
+        assert_eq!(app.tagged(path, Some("W/\"0\"")).0, 200, "{path}");
+    }
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn followed(river: &River, reader: &str) -> usize {
         did: Some(reader.to_owned()),
         before: None,
         limit: 1000,
-        filters: Vec::new(),
+        lens: feedmill::store::Lens::default(),
         scan_max: 1000,
     };
     river.store.list(&query).unwrap().rows.len()

@@ -9,7 +9,7 @@ use feedmill::config::Config;
 use feedmill::fanout::{Drawer, Fanout, Wish};
 use feedmill::store::batch::Item;
 use feedmill::store::{
-    AccountStatus, Activity, ActivityFilter, ActivityQuery, FeedQuery, Position, Store as _,
+    AccountStatus, Activity, ActivityFilter, ActivityQuery, FeedQuery, Lens, Position, Store as _,
 };
 use sim::rng::Rng;
 
@@ -124,7 +124,7 @@ fn query(desk: &Desk, feed: &str, reader: &str, limit: usize) -> ActivityQuery {
             include_self: false,
             before: None,
             limit,
-            filters: Vec::new(),
+            lens: Lens::default(),
             scan_max: 100_000,
         },
         filter: ActivityFilter::default(),
@@ -149,22 +149,22 @@ fn from_store(desk: &Desk, reader: &str, limit: usize) -> Vec<Shown> {
 
 /// The same from memory; every page must be answered there, because nothing lies below its floor.
 fn from_memory(desk: &Desk, fanout: &Fanout, reader: &str, limit: usize) -> Vec<Shown> {
-    let Some(number) = desk.store.key(reader).unwrap() else {
-        return Vec::new();
-    };
     let lane = desk.store.plan().feed("following").unwrap().targets[0].lane;
     let (mut all, mut before): (Vec<Shown>, Option<Position>) = (Vec::new(), None);
     loop {
         let wish = Wish {
             feed: "following",
             target: Some(0),
-            reader: number,
+            reader,
             before: before.as_ref(),
             limit,
             now_us: desk.now_us(),
         };
-        let page = fanout.page(&wish).unwrap().expect("memory holds all of it");
-        let found = desk.store.activities_at(lane, &page.records).unwrap();
+        let page = fanout
+            .groups(&wish)
+            .unwrap()
+            .expect("memory holds all of it");
+        let found = desk.store.activities_at(lane, &page.firsts).unwrap();
         all.extend(found.expect("nothing moves between").iter().map(shown));
         match page.next {
             Some(next) => before = Some(next),
@@ -187,7 +187,7 @@ struct Bed {
 impl Bed {
     fn new(seed: u64, config: Config) -> Self {
         let desk = Desk::of(config);
-        let (fanout, drawer) = Fanout::open(&desk.config.timelines, &desk.store)
+        let (fanout, drawer) = Fanout::open(&desk.config.timelines, 1, &desk.store)
             .unwrap()
             .unwrap();
         Self {

@@ -95,7 +95,7 @@ fn in_feed(desk: &Desk, reader: &str) -> Vec<String> {
         lanes: vec![(feed.targets[0].lane, None)],
         follows: feed.follows,
         hides: Vec::new(),
-        filters: Vec::new(),
+        lens: Default::default(),
         include_self: false,
         before: None,
         limit: 50,
@@ -130,7 +130,7 @@ fn a_condition_decides_what_is_in_the_feed_and_not_what_is_listed() {
         did: None,
         before: None,
         limit: 10,
-        filters: Vec::new(),
+        lens: Default::default(),
         scan_max: 1000,
     };
     assert_eq!(desk.store.list(&list).unwrap().rows.len(), 2);

@@ -113,7 +113,7 @@ impl Bench {
     fn pages(&self, reader: &str, limit: usize) -> Vec<String> {
         let feed = self.plan.feed("timeline").unwrap();
         let mut query = FeedQuery {
-            filters: Vec::new(),
+            lens: Default::default(),
             reader: reader.into(),
             lanes: feed
                 .targets
@@ -141,7 +141,7 @@ impl Bench {
 
     fn list(&self) -> Vec<(String, String)> {
         let query = ListQuery {
-            filters: Vec::new(),
+            lens: Default::default(),
             scan_max: 100_000,
             lane: self.plan.listing(POST).unwrap(),
             did: None,

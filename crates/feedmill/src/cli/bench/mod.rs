@@ -9,7 +9,9 @@
 mod crowd;
 mod decode;
 mod intake;
+mod load;
 mod meter;
+mod read;
 mod redis;
 mod timelines;
 mod validate;
@@ -30,6 +32,9 @@ pub(super) struct Bench {
     /// Share of the full workload; figures are only comparable at 1
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
+    /// What the static baseline of `read` serves
+    #[arg(long, hide = true)]
+    body: Vec<std::path::PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -48,6 +53,11 @@ enum Name {
     Delete,
     /// Fan-out and read at one and at ten million records
     Growth,
+    /// Pages over HTTP, hydrated and as skeletons
+    Read,
+    /// The baseline of `read`
+    #[value(hide = true)]
+    Static,
 }
 
 /// What a bench found.
@@ -99,6 +109,8 @@ impl Bench {
             Name::Coldstart => timelines::coldstart(scale),
             Name::Delete => timelines::delete(scale)?,
             Name::Growth => timelines::growth(scale),
+            Name::Read => read::run(scale)?,
+            Name::Static => return read::serve_static(&self.body),
         };
         let name = self
             .name

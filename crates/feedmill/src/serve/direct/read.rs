@@ -5,7 +5,7 @@ use crate::local::LocalId;
 use crate::serve::error::XrpcError;
 use crate::serve::params::Params;
 use crate::serve::{Answer, body, cursor};
-use crate::store::ListQuery;
+use crate::store::{Lens, ListQuery};
 
 /// One record as it was put.
 pub(super) fn one(asked: &Asked<'_>, short: &str, id: &str) -> Result<Answer, XrpcError> {
@@ -46,7 +46,7 @@ pub(super) fn list(asked: &Asked<'_>, short: &str, params: &Params) -> Result<An
             .map(|text| cursor::read(&scope, text))
             .transpose()?,
         limit: params.limit()?,
-        filters: Vec::new(),
+        lens: Lens::default(),
         scan_max: asked.server.page_scan_max,
     };
     let page = asked.server.store.list(&query)?;

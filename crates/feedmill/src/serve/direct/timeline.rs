@@ -17,7 +17,8 @@ use crate::serve::error::XrpcError;
 use crate::serve::feed::{self, Wanted};
 use crate::serve::params::Params;
 use crate::serve::{Answer, Server};
-use crate::store::{Page, Position, Row};
+use crate::store::shown::ShownPage;
+use crate::store::{Lens, Position};
 
 /// Posts of a page where the reader does not say.
 const POSTS: usize = 10;
@@ -42,7 +43,7 @@ pub(super) fn get(asked: &Asked<'_>, params: &Params) -> Result<Answer, XrpcErro
     };
     let page = feed::page(asked.server, &Wanted { before, ..wanted })?;
     let posts = posts(asked.server, &page)?;
-    let last = page.rows.last().map(Row::position);
+    let last = page.rows.last().map(|row| row.position());
     // A page cut short by `page_scan_max` goes on from where the search stopped.
     let next: Option<Position> = match &page.next {
         Some(next) => Some(next.clone()),
@@ -118,31 +119,31 @@ fn wanted<'a>(asked: &Asked<'a>, reader: &LocalId, limit: usize) -> Result<Wante
         reader: reader.did(),
         before: None,
         limit,
-        filters: Vec::new(),
+        lens: Lens::default(),
         scope: String::new(),
     })
 }
 
 /// Posts as they were put, with their relations counted: `like` becomes `like_count`.
-fn posts(server: &Server, page: &Page) -> Result<Vec<Object>, XrpcError> {
+fn posts(server: &Server, page: &ShownPage) -> Result<Vec<Object>, XrpcError> {
     let mut posts: Vec<Object> = page
         .rows
         .iter()
-        .map(|row| serde_json::from_str(&row.body).unwrap_or_default())
+        .map(|row| serde_json::from_str(row.body()).unwrap_or_default())
         .collect();
     let Some(first) = page.rows.first() else {
         return Ok(posts);
     };
-    let relations = server.plan.relations.get(&first.collection);
+    let relations = server.plan.relations.get(first.collection());
     for relation in relations.into_iter().flatten() {
         let parents: Vec<String> = page
             .rows
             .iter()
             .map(|row| match relation.by {
                 Match::Uri => {
-                    LocalId::of_uri(&row.uri).map_or_else(String::new, |id| id.to_string())
+                    LocalId::of_uri(row.uri()).map_or_else(String::new, |id| id.to_string())
                 }
-                Match::Did => row.did.clone(),
+                Match::Did => row.did().to_owned(),
             })
             .collect();
         let children = server.store.children(relation.lane, &parents, 0)?;

@@ -347,17 +347,24 @@ impl<'a> Apply<'a> {
             }) += 1;
             return Ok(());
         }
+        let was_visible = AccountStatus::from_code(known.status).visible();
+        if was_visible && !status.visible() {
+            self.books().recount(self.names, key, did, -1)?;
+        }
         self.tx
             .prepare_cached(
                 "INSERT INTO account (key, status, status_us) VALUES (?1, ?2, ?3)
                  ON CONFLICT (key) DO UPDATE SET status = ?2, status_us = ?3",
             )?
             .execute(params![key, status.code(), time_us])?;
+        if !was_visible && status.visible() {
+            self.books().recount(self.names, key, did, 1)?;
+        }
         self.tally.applied += 1;
         if status == AccountStatus::Deleted {
             self.purge(key, did, &known)?;
         }
-        if AccountStatus::from_code(known.status).visible() != status.visible() {
+        if was_visible != status.visible() {
             self.changes.push(Change::Account {
                 key,
                 did: did.to_owned(),

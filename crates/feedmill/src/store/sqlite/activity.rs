@@ -11,7 +11,7 @@ use super::names::find_key;
 use super::{feed, read};
 use crate::clock::Micros;
 use crate::store::merged::{Activity, ActivityPage, ActivityQuery};
-use crate::store::page::{FeedQuery, Position, Row};
+use crate::store::page::{FeedQuery, Lens, Position, Row};
 use crate::store::plan::{LaneId, Plan};
 
 /// Members shown of one activity.
@@ -54,7 +54,7 @@ impl Activities<'_> {
                 &FeedQuery {
                     before: before.clone(),
                     limit: chunk,
-                    filters: Vec::new(),
+                    lens: Lens::default(),
                     ..query.feed.clone()
                 },
             )?;
@@ -111,7 +111,7 @@ impl Activities<'_> {
                 &FeedQuery {
                     before,
                     limit: CHUNK * 10,
-                    filters: Vec::new(),
+                    lens: Lens::default(),
                     ..query.feed.clone()
                 },
             )?;

@@ -237,7 +237,7 @@ impl Apply<'_> {
         self.refer(id, &put.links)?;
         let from = self.changes.len();
         let lanes = match place_again {
-            true => self.place(at.subject(id, time), put)?,
+            true => self.place(at, at.subject(id, time), put)?,
             false => Vec::new(),
         };
         self.hush(from, stamp.live);
@@ -251,7 +251,14 @@ impl Apply<'_> {
     }
 
     /// Adds a record's derived rows; returns its places.
-    fn place(&mut self, subject: Subject<'_>, put: &Put) -> Result<Vec<Published>, Error> {
+    fn place(
+        &mut self,
+        at: &Place<'_>,
+        subject: Subject<'_>,
+        put: &Put,
+    ) -> Result<Vec<Published>, Error> {
+        self.books()
+            .enter(self.names, subject, at.nsid, &put.derived)?;
         let (tx, names, ids) = (self.tx, &mut *self.names, self.ids);
         derive::add(tx, names, ids, subject, &put.derived, &mut self.changes)
     }
@@ -278,6 +285,7 @@ impl Apply<'_> {
             return Ok(false);
         }
         let subject = at.subject(old.id, old.time);
+        self.books().strike(self.names, subject, at.nsid, &was)?;
         let lanes = derive::remove(
             self.tx,
             self.names,
@@ -347,11 +355,13 @@ impl Apply<'_> {
     /// Takes a live record out of every lane, follow list and reference table.
     pub(super) fn withdraw(&mut self, at: &Place<'_>, id: i64, time: i64) -> Result<(), Error> {
         let was = self.derived(at, id)?;
+        let subject = at.subject(id, time);
+        self.books().strike(self.names, subject, at.nsid, &was)?;
         let lanes = derive::remove(
             self.tx,
             self.names,
             self.ids,
-            at.subject(id, time),
+            subject,
             &was,
             &mut self.changes,
         )?;

@@ -75,7 +75,7 @@ pub(super) fn waiting(connection: &Connection) -> Result<Waiting, Error> {
     connection
         .prepare_cached(
             "SELECT (SELECT count(*) FROM parked WHERE dead IS NULL),
-                (SELECT min(due) FROM parked WHERE due IS NOT NULL), (SELECT count(*) FROM dead), (SELECT count(*) FROM pending)",
+                (SELECT min(due) FROM parked WHERE due IS NOT NULL), (SELECT rows FROM size WHERE name = 'dead'), (SELECT count(*) FROM pending)",
         )?
         .query_row([], |row| {
             Ok(Waiting {

@@ -21,7 +21,7 @@ pub(super) struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    fn tail(&self) -> String {
+    pub(super) fn tail(&self) -> String {
         format!("{}/{}", self.did, self.rkey)
     }
 }
@@ -31,6 +31,7 @@ impl Subject<'_> {
 pub(super) struct Ids {
     pub(super) lanes: Vec<i64>,
     pub(super) sources: Vec<i64>,
+    pub(super) ladders: Vec<i64>,
 }
 
 /// Derives a stored body again.

@@ -12,7 +12,7 @@ use super::names::{find_collection, find_key, hash};
 use super::read::split;
 use crate::store::AccountStatus;
 use crate::store::explain::{Explained, Reason, Via};
-use crate::store::page::{FeedQuery, Position};
+use crate::store::page::{FeedQuery, Lens, Position};
 use crate::store::plan::{FeedPlan, LaneId, Plan, SourceId};
 
 /// What every question needs.
@@ -328,7 +328,7 @@ impl Inquiry<'_> {
             include_self: self.feed.include_self,
             before: None::<Position>,
             limit: max,
-            filters: Vec::new(),
+            lens: Lens::default(),
             scan_max: usize::MAX,
         };
         let page = feed::feed(self.connection, self.plan, self.ids, &query)?;

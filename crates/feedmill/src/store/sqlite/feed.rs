@@ -11,9 +11,10 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::derive::{Ids, unpack};
 use super::names::find_key;
+use super::pick::{Gate, Pick};
 use super::read::{ROW, ROW_FROM, VISIBLE, tail, to_row, uri};
+use super::sieve::passes;
 use crate::store::AccountStatus;
-use crate::store::filter;
 use crate::store::page::{FeedQuery, Page, Position, Row};
 use crate::store::plan::{Plan, SourceId};
 
@@ -57,6 +58,7 @@ struct Stream {
 #[derive(Debug)]
 struct Merge<'a> {
     connection: &'a Connection,
+    ids: &'a Ids,
     lanes: Vec<(i64, &'a str)>,
     followed: HashSet<i64>,
     hidden: HashSet<i64>,
@@ -94,13 +96,64 @@ pub(super) fn feed(
         })
         .collect();
     let caps: Vec<Option<usize>> = query.lanes.iter().map(|(_, cap)| *cap).collect();
+    if let ([(lane, nsid)], [cap]) = (lanes.as_slice(), caps.as_slice()) {
+        let pick = Pick {
+            connection,
+            nsid,
+            lane: *lane,
+            gate: Gate::Follower {
+                followed: &followed,
+                hidden: &hidden,
+            },
+            lens: &query.lens,
+            ids,
+            before: query.before.as_ref(),
+            limit: query.limit,
+            scan_max: query.scan_max,
+        };
+        match (cap, &query.lens.sort) {
+            (None, _) => {
+                if let Some(page) = pick.page()? {
+                    return Ok(page);
+                }
+            }
+            (Some(_), Some(sort)) => {
+                let mut merge = Merge::new(
+                    connection,
+                    ids,
+                    lanes.clone(),
+                    followed.clone(),
+                    hidden.clone(),
+                    None,
+                    usize::MAX,
+                )?;
+                let all = FeedQuery {
+                    before: None,
+                    limit: usize::MAX,
+                    scan_max: usize::MAX,
+                    ..query.clone()
+                };
+                let capped = merge.page(&all, caps)?;
+                return pick.arranged(plan, sort, capped.rows);
+            }
+            (Some(_), None) => {}
+        }
+    }
     // With a cap the newest entries must be counted, so the merge begins at the top.
     let from = if caps.iter().all(Option::is_none) {
         query.before.as_ref()
     } else {
         None
     };
-    let mut merge = Merge::new(connection, lanes, followed, hidden, from, query.scan_max)?;
+    let mut merge = Merge::new(
+        connection,
+        ids,
+        lanes,
+        followed,
+        hidden,
+        from,
+        query.scan_max,
+    )?;
     merge.page(query, caps)
 }
 
@@ -136,6 +189,7 @@ fn keys_of(
 impl<'a> Merge<'a> {
     fn new(
         connection: &'a Connection,
+        ids: &'a Ids,
         lanes: Vec<(i64, &'a str)>,
         followed: HashSet<i64>,
         hidden: HashSet<i64>,
@@ -164,6 +218,7 @@ impl<'a> Merge<'a> {
         }
         let mut merge = Self {
             connection,
+            ids,
             lanes,
             followed,
             hidden,
@@ -205,12 +260,13 @@ impl<'a> Merge<'a> {
             {
                 *left -= 1;
                 if query.before.as_ref().is_none_or(|before| here < *before)
-                    && filter::admit(&query.filters, &row.body)
+                    && passes(self.connection, self.ids, &query.lens, &row)?
                 {
                     if rows.len() == query.limit {
                         return Ok(Page {
                             next: rows.last().map(Row::position),
                             rows,
+                            ..Page::default()
                         });
                     }
                     rows.push(row);
@@ -220,10 +276,14 @@ impl<'a> Merge<'a> {
                 return Ok(Page {
                     rows,
                     next: Some(here),
+                    ..Page::default()
                 });
             }
         }
-        Ok(Page { rows, next: None })
+        Ok(Page {
+            rows,
+            ..Page::default()
+        })
     }
 
     /// The record if it may be seen by this reader.

@@ -8,6 +8,7 @@ mod activity;
 mod adopt;
 mod apply;
 mod children;
+mod climb;
 mod dead;
 mod derive;
 mod explain;
@@ -20,10 +21,13 @@ mod names;
 mod outbox;
 mod parked;
 mod pending;
+mod pick;
 mod read;
 mod rebuild;
 mod reference;
 mod schema;
+mod sieve;
+mod tally;
 mod writer;
 
 use std::path::PathBuf;
@@ -174,12 +178,12 @@ impl Store for SqliteStore {
         self.read(|connection| read::kept_after(connection, after, limit))
     }
 
-    fn rows(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError> {
-        self.read(|connection| read::rows(connection, ids))
+    fn rows(&self, ids: &[i64]) -> Result<(Vec<Row>, i64), StoreError> {
+        self.read(|connection| Ok((read::rows(connection, ids)?, outbox::head(connection)?)))
     }
 
     fn list(&self, query: &ListQuery) -> Result<Page, StoreError> {
-        self.read(|connection| read::list(connection, &self.ids, query))
+        self.read(|connection| read::list(connection, &self.plan, &self.ids, query))
     }
 
     fn children(
@@ -417,6 +421,14 @@ impl Place {
 
 /// Sorts SQLite's errors by what the caller does about them.
 fn sql(error: Error) -> StoreError {
+    let error = match error {
+        // Another engine's word, carried through.
+        Error::ToSqlConversionFailure(cause) => match cause.downcast::<StoreError>() {
+            Ok(cause) => return *cause,
+            Err(cause) => Error::ToSqlConversionFailure(cause),
+        },
+        error => error,
+    };
     let passing = matches!(
         error.sqlite_error_code(),
         Some(

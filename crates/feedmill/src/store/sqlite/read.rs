@@ -5,9 +5,11 @@ use rusqlite::{Connection, Error, OptionalExtension, Row as SqlRow, params};
 use super::apply::LIVE;
 use super::derive::Ids;
 use super::names::{find_collection, find_key, hash};
+use super::pick::{Gate, Pick};
+use super::sieve::passes;
 use crate::store::account::AccountState;
-use crate::store::filter;
 use crate::store::page::{ListQuery, Page, Position, Row};
+use crate::store::plan::Plan;
 use crate::store::{AccountStatus, Accounting, Counts};
 
 /// The columns a [`Row`] is made of; `r`, `k`, `c` are record, key and collection.
@@ -142,7 +144,12 @@ pub(super) fn uri(nsid: &str, tail: &str) -> String {
 /// Rows looked at together where filters may let few of them through.
 const FILTER_CHUNK: usize = 500;
 
-pub(super) fn list(connection: &Connection, ids: &Ids, query: &ListQuery) -> Result<Page, Error> {
+pub(super) fn list(
+    connection: &Connection,
+    plan: &Plan,
+    ids: &Ids,
+    query: &ListQuery,
+) -> Result<Page, Error> {
     let Some(&lane) = ids.lanes.get(query.lane.0) else {
         return Ok(Page::default());
     };
@@ -153,12 +160,39 @@ pub(super) fn list(connection: &Connection, ids: &Ids, query: &ListQuery) -> Res
         },
         None => None,
     };
+    if let Some(planned) = plan.lanes.get(query.lane.0) {
+        let pick = Pick {
+            connection,
+            nsid: &planned.nsid,
+            lane,
+            gate: key.map_or(Gate::All, Gate::Key),
+            lens: &query.lens,
+            ids,
+            before: query.before.as_ref(),
+            limit: query.limit,
+            scan_max: query.scan_max,
+        };
+        if let Some(page) = pick.page()? {
+            return Ok(page);
+        }
+    }
+    scan(connection, ids, lane, key, query)
+}
+
+/// Walks the lane, and holds each record against the filters.
+fn scan(
+    connection: &Connection,
+    ids: &Ids,
+    lane: i64,
+    key: Option<i64>,
+    query: &ListQuery,
+) -> Result<Page, Error> {
     let mut before = query.before.clone();
     let mut found: Vec<Row> = Vec::new();
     let mut looked = 0;
     loop {
         // One more than asked tells whether there is more.
-        let chunk = match query.filters.is_empty() {
+        let chunk = match query.lens.is_plain() {
             true => query.limit + 1,
             false => FILTER_CHUNK,
         };
@@ -167,18 +201,25 @@ pub(super) fn list(connection: &Connection, ids: &Ids, query: &ListQuery) -> Res
         for row in rows {
             before = Some(row.position());
             looked += 1;
-            if !filter::admit(&query.filters, &row.body) {
+            if !passes(connection, ids, &query.lens, &row)? {
                 continue;
             }
             if found.len() == query.limit {
                 let next = found.last().map(Row::position);
-                return Ok(Page { rows: found, next });
+                return Ok(Page {
+                    rows: found,
+                    next,
+                    ..Page::default()
+                });
             }
             found.push(row);
         }
         if ended || looked >= query.scan_max {
-            let next = before.filter(|_| !ended);
-            return Ok(Page { rows: found, next });
+            return Ok(Page {
+                rows: found,
+                next: before.filter(|_| !ended),
+                ..Page::default()
+            });
         }
     }
 }
@@ -257,11 +298,8 @@ pub(super) fn account(connection: &Connection, did: &str) -> Result<Option<Accou
 }
 
 pub(super) fn counts(connection: &Connection) -> Result<Counts, Error> {
-    let count = |table: &str| {
-        connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {
-            row.get(0)
-        })
-    };
+    let mut size = connection.prepare_cached("SELECT rows FROM size WHERE name = ?1")?;
+    let mut count = |table: &str| size.query_row([table], |row| row.get(0));
     Ok(Counts {
         records: connection
             .prepare_cached("SELECT nsid, live FROM collection ORDER BY nsid")?

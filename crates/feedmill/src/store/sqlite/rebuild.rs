@@ -9,6 +9,7 @@ use tracing::info;
 
 use super::derive::{self, Ids, Subject};
 use super::names::{self, Names};
+use super::tally::Books;
 use crate::store::plan::{Derived, LaneId, Plan};
 
 /// Brings derived rows in line with the plan; returns the numbers of its lanes and sources.
@@ -20,18 +21,21 @@ pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Err
         .iter()
         .map(|source| source.spec.as_str())
         .collect();
-    drop_unwanted(
-        &tx,
-        "lane",
-        &["published", "recent", "part"],
-        "lane",
-        &lane_specs,
-    )?;
+    let ladder_specs: Vec<&str> = plan.ladders.iter().map(|it| it.spec.as_str()).collect();
+    let of_lanes = ["published", "recent", "tally", "part"];
+    drop_unwanted(&tx, "lane", &of_lanes, "lane", &lane_specs)?;
     drop_unwanted(&tx, "follow_source", &["follow"], "source", &source_specs)?;
+    drop_unwanted(&tx, "ladder", &["rung"], "ladder", &ladder_specs)?;
     let (lanes, new_lanes) = numbers(&tx, "lane", &lane_specs)?;
     let (sources, new_sources) = numbers(&tx, "follow_source", &source_specs)?;
-    let ids = Ids { lanes, sources };
+    let (ladders, new_ladders) = numbers(&tx, "ladder", &ladder_specs)?;
+    let ids = Ids {
+        lanes,
+        sources,
+        ladders,
+    };
     fill(&tx, plan, &ids, &new_lanes, &new_sources)?;
+    raise(&tx, plan, &ids, &new_ladders)?;
     super::pending::align(&tx, plan)?;
     tx.commit()?;
     Ok(ids)
@@ -111,6 +115,7 @@ fn fill(
             .into_iter()
             .filter(|part| new_lanes.contains(&part.lane.0))
             .collect(),
+        rungs: Vec::new(),
     };
     let mut nsids: Vec<&str> = new_lanes
         .iter()
@@ -124,32 +129,61 @@ fn fill(
     nsids.sort_unstable();
     nsids.dedup();
     let mut names = Names::new();
+    let books = Books { tx, plan, ids };
     for nsid in nsids {
-        let Some(collection) = names::find_collection(tx, nsid)? else {
-            continue;
+        each(tx, nsid, &mut |subject, body| {
+            let derived = wanted(derive::of_body(plan, nsid, subject.did, body));
+            books.child(&mut names, subject, &derived, 1)?;
+            derive::add(tx, &mut names, ids, subject, &derived, &mut Vec::new()).map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+/// Puts every record on the ladders that are new. Counts are there by now.
+fn raise(tx: &Transaction<'_>, plan: &Plan, ids: &Ids, new: &[usize]) -> Result<(), Error> {
+    let ladders = new.iter().filter_map(|index| plan.ladders.get(*index));
+    let mut nsids: Vec<&str> = ladders.map(|ladder| ladder.nsid.as_str()).collect();
+    nsids.sort_unstable();
+    nsids.dedup();
+    let books = Books { tx, plan, ids };
+    for nsid in nsids {
+        each(tx, nsid, &mut |subject, body| {
+            let derived = derive::of_body(plan, nsid, subject.did, body);
+            books.climb_new(subject, nsid, &derived, new)
+        })?;
+    }
+    Ok(())
+}
+
+/// Visits every live record of a collection, with its body.
+fn each(
+    tx: &Transaction<'_>,
+    nsid: &str,
+    visit: &mut dyn FnMut(Subject<'_>, &str) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let Some(collection) = names::find_collection(tx, nsid)? else {
+        return Ok(());
+    };
+    let mut statement = tx.prepare(
+        "SELECT r.id, r.author, k.text, r.rkey, r.time, r.body FROM record r JOIN key k ON k.id = r.author
+         WHERE r.collection = ?1 AND r.state = 0",
+    )?;
+    let mut rows = statement.query(params![collection])?;
+    let mut visited = 0u64;
+    while let Some(row) = rows.next()? {
+        let (did, rkey, body): (String, String, String) = (row.get(2)?, row.get(3)?, row.get(5)?);
+        let subject = Subject {
+            record: row.get(0)?,
+            author: row.get(1)?,
+            did: &did,
+            rkey: &rkey,
+            time: row.get(4)?,
         };
-        let mut statement = tx.prepare(
-            "SELECT r.id, r.author, k.text, r.rkey, r.time, r.body FROM record r JOIN key k ON k.id = r.author
-             WHERE r.collection = ?1 AND r.state = 0",
-        )?;
-        let mut rows = statement.query(params![collection])?;
-        let mut filled = 0u64;
-        while let Some(row) = rows.next()? {
-            let (did, rkey, body): (String, String, String) =
-                (row.get(2)?, row.get(3)?, row.get(5)?);
-            let subject = Subject {
-                record: row.get(0)?,
-                author: row.get(1)?,
-                did: &did,
-                rkey: &rkey,
-                time: row.get(4)?,
-            };
-            let derived = wanted(derive::of_body(plan, nsid, &did, &body));
-            derive::add(tx, &mut names, ids, subject, &derived, &mut Vec::new())?;
-            filled += 1;
-            if filled.is_multiple_of(100_000) {
-                info!(nsid, filled, "deriving rows for a changed configuration");
-            }
+        visit(subject, &body)?;
+        visited += 1;
+        if visited.is_multiple_of(100_000) {
+            info!(nsid, visited, "deriving rows for a changed configuration");
         }
     }
     Ok(())

@@ -106,6 +106,29 @@ CREATE TABLE pending (
 CREATE INDEX pending_by_queue ON pending (queue, id);
 CREATE INDEX pending_by_author ON pending (author, id);
 ", "
+-- Children under each key of a lane, of visible accounts; kept so that no read counts.
+CREATE TABLE tally (
+    lane INTEGER NOT NULL, key INTEGER NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (lane, key)
+) WITHOUT ROWID;
+
+-- Orders other than that of time. rung: a number, a text, or an empty blob for a record without either.
+CREATE TABLE ladder (id INTEGER PRIMARY KEY, spec TEXT NOT NULL UNIQUE);
+CREATE TABLE rung (
+    ladder INTEGER NOT NULL, rung NOT NULL, time INTEGER NOT NULL, tail TEXT NOT NULL, record INTEGER NOT NULL,
+    PRIMARY KEY (ladder, rung, time, tail)
+) WITHOUT ROWID;
+
+-- Rows of tables that an operator asks the size of; triggers, so that no writer can forget.
+CREATE TABLE size (name TEXT PRIMARY KEY, rows INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO size VALUES ('account', (SELECT count(*) FROM account)), ('dead', (SELECT count(*) FROM dead)),
+    ('held', (SELECT count(*) FROM held));
+CREATE TRIGGER account_more AFTER INSERT ON account BEGIN UPDATE size SET rows = rows + 1 WHERE name = 'account'; END;
+CREATE TRIGGER account_less AFTER DELETE ON account BEGIN UPDATE size SET rows = rows - 1 WHERE name = 'account'; END;
+CREATE TRIGGER dead_more AFTER INSERT ON dead BEGIN UPDATE size SET rows = rows + 1 WHERE name = 'dead'; END;
+CREATE TRIGGER dead_less AFTER DELETE ON dead BEGIN UPDATE size SET rows = rows - 1 WHERE name = 'dead'; END;
+CREATE TRIGGER held_more AFTER INSERT ON held BEGIN UPDATE size SET rows = rows + 1 WHERE name = 'held'; END;
+CREATE TRIGGER held_less AFTER DELETE ON held BEGIN UPDATE size SET rows = rows - 1 WHERE name = 'held'; END;
+", "
 -- Records of merged feeds, by author and by what they are about. first: a group begins here.
 -- tail is did/collection/rkey: a group may begin with a record of any of the feed's collections.
 CREATE TABLE part (

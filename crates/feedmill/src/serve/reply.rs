@@ -1,0 +1,65 @@
+//! Replies: an answer's JSON, or a word that the client has it already.
+//!
+//! In:    the JSON, and the tags that the client sent.
+//! Out:   200 with the JSON and its tag; 304 without it.
+//!
+//! The tag is weak, because the same answer may travel compressed or not.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The reply to a client that sent these tags (`If-None-Match`), if any.
+pub(super) fn json(body: String, asked: Option<&HeaderValue>) -> Response {
+    let tag = format!("W/\"{:016x}\"", xxh3_64(body.as_bytes()));
+    let known = asked
+        .and_then(|asked| asked.to_str().ok())
+        .is_some_and(|asked| names(asked, &tag));
+    let mut headers = HeaderMap::with_capacity(8);
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    if known {
+        return (StatusCode::NOT_MODIFIED, headers).into_response();
+    }
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    let mut response = Response::new(Body::from(body));
+    *response.headers_mut() = headers;
+    response
+}
+
+/// Whether a list of tags names this one, strength aside.
+fn names(asked: &str, tag: &str) -> bool {
+    let strong = tag.trim_start_matches("W/");
+    let mut tags = asked.split(',').map(str::trim);
+    asked.trim() == "*" || tags.any(|one| one.trim_start_matches("W/") == strong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(asked: Option<&str>, expected: StatusCode) {
+        let asked = asked.map(|text| HeaderValue::from_str(text).unwrap());
+        let reply = json("{}".into(), asked.as_ref());
+        assert_eq!(reply.status(), expected, "{asked:?}");
+        assert!(reply.headers().contains_key(header::ETAG));
+    }
+
+    #[test]
+    fn a_client_that_has_the_answer_is_told_so() {
+        let tag = json("{}".into(), None).headers()[header::ETAG].clone();
+        let tag = tag.to_str().unwrap();
+        check(None, StatusCode::OK);
+        check(Some("\"other\""), StatusCode::OK);
+        check(Some(tag), StatusCode::NOT_MODIFIED);
+        check(Some(tag.trim_start_matches("W/")), StatusCode::NOT_MODIFIED);
+        check(Some(&format!("\"other\", {tag}")), StatusCode::NOT_MODIFIED);
+        check(Some("*"), StatusCode::NOT_MODIFIED);
+    }
+}

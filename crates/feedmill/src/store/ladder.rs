@@ -1,0 +1,108 @@
+//! Ladders: orders other than that of time.
+//!
+//! In:    a field that may be sorted by, or children that are counted; records.
+//! Out:   the rung on which a record stands.
+//! Never: a number sorted as text; a record without a rung: one that lacks the
+//!        field stands on the last.
+
+use record::datetime;
+use record::value::Value;
+
+use super::page::Rung;
+use super::plan::LaneId;
+use crate::config::collection::Compared;
+
+/// Bytes of a text by which it is sorted; texts that begin alike stand together.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// What decides a rung.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Steps {
+    /// A field of the record.
+    Field {
+        path: String,
+        compared: Option<Compared>,
+    },
+    /// How many children stand under the record in a lane.
+    Count { lane: LaneId, children: String },
+}
+
+/// One order of a collection's records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ladder {
+    /// The text of all that decides its rows.
+    pub spec: String,
+    pub nsid: String,
+    pub steps: Steps,
+}
+
+impl Ladder {
+    pub(super) fn new(nsid: &str, steps: Steps) -> Self {
+        let spec = match &steps {
+            Steps::Field { path, compared } => match compared {
+                Some(compared) => format!("{nsid} by {path} as {compared:?}"),
+                None => format!("{nsid} by {path}"),
+            },
+            Steps::Count { children, .. } => format!("{nsid} by how many of {children}"),
+        };
+        Self {
+            spec,
+            nsid: nsid.to_owned(),
+            steps,
+        }
+    }
+
+    /// Where a record stands by its field; `None` on a ladder of counts.
+    pub fn rung(&self, record: &Value<'_>) -> Option<Rung> {
+        match &self.steps {
+            Steps::Field { path, compared } => Some(rung(record.at(path), *compared)),
+            Steps::Count { .. } => None,
+        }
+    }
+}
+
+fn rung(value: Option<&Value<'_>>, compared: Option<Compared>) -> Rung {
+    match (value, compared) {
+        (Some(Value::Int(number)), None | Some(Compared::Number)) => Rung::Number(*number),
+        (Some(Value::Bool(boolean)), None | Some(Compared::Boolean)) => {
+            Rung::Number(i64::from(*boolean))
+        }
+        (Some(Value::Text(text)), Some(Compared::Time)) => {
+            datetime::parse_us(text).map_or(Rung::Missing, Rung::Number)
+        }
+        (Some(Value::Text(text)), None | Some(Compared::Text)) => {
+            let mut end = text.len().min(TEXT_BYTES_MAX);
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            Rung::Text(text.get(..end).unwrap_or_default().to_owned())
+        }
+        _ => Rung::Missing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, compared: Option<Compared>, expected: Rung) {
+        const BODY: &str =
+            r#"{"n": 5, "flag": true, "text": "b", "at": "1970-01-01T00:00:01Z", "list": [1]}"#;
+        let record = record::json::from_json(BODY).unwrap();
+        assert_eq!(rung(record.at(path), compared), expected, "{path}");
+    }
+
+    #[test]
+    fn a_record_stands_by_what_its_field_holds_and_last_without_it() {
+        check("n", None, Rung::Number(5));
+        check("flag", None, Rung::Number(1));
+        check("text", None, Rung::Text("b".into()));
+        check("at", Some(Compared::Time), Rung::Number(1_000_000));
+        check("text", Some(Compared::Time), Rung::Missing);
+        check("n", Some(Compared::Text), Rung::Missing);
+        check("list", None, Rung::Missing);
+        check("nothing", None, Rung::Missing);
+        assert!(Rung::Number(i64::MAX) < Rung::Text(String::new()));
+    }
+}

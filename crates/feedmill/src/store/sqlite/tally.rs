@@ -1,0 +1,348 @@
+//! Tallies and ladders: children counted, and records in other orders than time.
+//!
+//! In:    records that come, go or move; accounts that are hidden or shown.
+//! Out:   for each parent the number of its visible children, and for each
+//!        ladder a row per record.
+//! Never: a count taken by counting at a read; a hidden account's child counted.
+
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, Error, OptionalExtension, ToSql, params};
+
+use super::apply::Apply;
+use super::derive::{self, Ids, Subject};
+use super::names::{Names, find_key, hash};
+use super::read::split;
+use crate::config::collection::Match;
+use crate::local::{self, LocalId};
+use crate::store::AccountStatus;
+use crate::store::ladder::Steps;
+use crate::store::page::Rung;
+use crate::store::plan::{Derived, LadderId, LaneId, Plan};
+
+impl ToSql for Rung {
+    fn to_sql(&self) -> Result<ToSqlOutput<'_>, Error> {
+        Ok(match self {
+            Self::Number(number) => ToSqlOutput::from(*number),
+            Self::Text(text) => ToSqlOutput::from(text.as_str()),
+            // Blobs stand after everything else.
+            Self::Missing => ToSqlOutput::Owned(Value::Blob(Vec::new())),
+        })
+    }
+}
+
+/// A rung as it was stored.
+pub(super) fn rung(value: ValueRef<'_>) -> Rung {
+    match value {
+        ValueRef::Integer(number) => Rung::Number(number),
+        ValueRef::Text(text) => Rung::Text(String::from_utf8_lossy(text).into_owned()),
+        _ => Rung::Missing,
+    }
+}
+
+/// Everything that rows are derived with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Books<'a> {
+    pub(super) tx: &'a Connection,
+    pub(super) plan: &'a Plan,
+    pub(super) ids: &'a Ids,
+}
+
+impl Books<'_> {
+    /// Enters a record's rungs, and counts it with its parents.
+    pub(super) fn enter(
+        &self,
+        names: &mut Names,
+        subject: Subject<'_>,
+        nsid: &str,
+        derived: &Derived,
+    ) -> Result<(), Error> {
+        for (ladder, rung) in &derived.rungs {
+            self.climb(*ladder, subject, rung)?;
+        }
+        self.parent(subject, nsid, true)?;
+        self.child(names, subject, derived, 1)
+    }
+
+    /// The opposite of [`Books::enter`], with the time and the body it was entered with.
+    pub(super) fn strike(
+        &self,
+        names: &mut Names,
+        subject: Subject<'_>,
+        nsid: &str,
+        derived: &Derived,
+    ) -> Result<(), Error> {
+        for (ladder, rung) in &derived.rungs {
+            self.descend(*ladder, subject, rung)?;
+        }
+        self.parent(subject, nsid, false)?;
+        self.child(names, subject, derived, -1)
+    }
+
+    fn climb(&self, ladder: LadderId, at: Subject<'_>, rung: &Rung) -> Result<(), Error> {
+        let Some(ladder) = self.ids.ladders.get(ladder.0) else {
+            return Ok(());
+        };
+        self.tx
+            .prepare_cached("INSERT OR REPLACE INTO rung (ladder, rung, time, tail, record) VALUES (?1, ?2, ?3, ?4, ?5)")?
+            .execute(params![ladder, rung, at.time, at.tail(), at.record])?;
+        Ok(())
+    }
+
+    fn descend(&self, ladder: LadderId, at: Subject<'_>, rung: &Rung) -> Result<(), Error> {
+        let Some(ladder) = self.ids.ladders.get(ladder.0) else {
+            return Ok(());
+        };
+        self.tx
+            .prepare_cached(
+                "DELETE FROM rung WHERE ladder = ?1 AND rung = ?2 AND time = ?3 AND tail = ?4",
+            )?
+            .execute(params![ladder, rung, at.time, at.tail()])?;
+        Ok(())
+    }
+
+    /// Enters or strikes a record on the ladders of its children's counts.
+    fn parent(&self, at: Subject<'_>, nsid: &str, enter: bool) -> Result<(), Error> {
+        let ladders = self.plan.ladders.iter().enumerate();
+        for (index, ladder) in ladders.filter(|(_, ladder)| ladder.nsid == nsid) {
+            let Steps::Count { lane, .. } = &ladder.steps else {
+                continue;
+            };
+            let uri = format!("at://{}/{nsid}/{}", at.did, at.rkey);
+            let rung = Rung::Number(count(self.tx, self.ids, *lane, &parent_name(at.did, &uri))?);
+            match enter {
+                true => self.climb(LadderId(index), at, &rung)?,
+                false => self.descend(LadderId(index), at, &rung)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a record with the parents it names, unless its author is hidden.
+    pub(super) fn child(
+        &self,
+        names: &mut Names,
+        at: Subject<'_>,
+        derived: &Derived,
+        delta: i64,
+    ) -> Result<(), Error> {
+        let counted = derived.lanes.iter().any(|(lane, _)| self.is_counted(*lane));
+        match counted && is_visible(self.tx, at.author)? {
+            true => self.count_all(names, derived, delta),
+            false => Ok(()),
+        }
+    }
+
+    /// Changes a count, and the rungs of the parent that it counts for.
+    fn count(&self, names: &mut Names, lane: LaneId, key: &str, delta: i64) -> Result<(), Error> {
+        let Some(number) = self.ids.lanes.get(lane.0) else {
+            return Ok(());
+        };
+        let before = count(self.tx, self.ids, lane, key)?;
+        self.tx
+            .prepare_cached(
+                "INSERT INTO tally (lane, key, count) VALUES (?1, ?2, ?3) ON CONFLICT (lane, key) DO UPDATE SET count = count + ?3",
+            )?
+            .execute(params![number, names.key(self.tx, key)?, delta])?;
+        let ladders = self.plan.ladders.iter().enumerate();
+        for (index, ladder) in ladders {
+            if !matches!(&ladder.steps, Steps::Count { lane: other, .. } if *other == lane) {
+                continue;
+            }
+            let Some(parent) = Parent::find(self.tx, key, &ladder.nsid)? else {
+                continue;
+            };
+            let at = parent.subject();
+            self.descend(LadderId(index), at, &Rung::Number(before))?;
+            self.climb(LadderId(index), at, &Rung::Number(before + delta))?;
+        }
+        Ok(())
+    }
+
+    /// Counts or discounts everything of an account that is shown or hidden.
+    pub(super) fn recount(
+        &self,
+        names: &mut Names,
+        author: i64,
+        did: &str,
+        delta: i64,
+    ) -> Result<(), Error> {
+        let mut counted: Vec<&str> = self
+            .plan
+            .lanes
+            .iter()
+            .filter(|lane| lane.counted)
+            .map(|lane| lane.nsid.as_str())
+            .collect();
+        counted.sort_unstable();
+        counted.dedup();
+        for nsid in counted {
+            let listing = self.plan.listing(nsid);
+            let Some(listing) = listing.and_then(|id| self.ids.lanes.get(id.0)) else {
+                continue;
+            };
+            let bodies: Vec<String> = self
+                .tx
+                .prepare_cached(
+                    "SELECT r.body FROM published p CROSS JOIN record r ON r.id = p.record
+                     WHERE p.lane = ?1 AND p.key = ?2 AND r.state = 0",
+                )?
+                .query_map(params![listing, author], |row| row.get(0))?
+                .collect::<Result<_, _>>()?;
+            for body in bodies {
+                let derived = derive::of_body(self.plan, nsid, did, &body);
+                self.count_all(names, &derived, delta)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count_all(&self, names: &mut Names, derived: &Derived, delta: i64) -> Result<(), Error> {
+        for (lane, keys) in &derived.lanes {
+            if self.is_counted(*lane) {
+                for key in keys {
+                    self.count(names, *lane, key, delta)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_counted(&self, lane: LaneId) -> bool {
+        self.plan.lanes.get(lane.0).is_some_and(|lane| lane.counted)
+    }
+
+    /// Puts a record on new ladders only.
+    pub(super) fn climb_new(
+        &self,
+        at: Subject<'_>,
+        nsid: &str,
+        derived: &Derived,
+        new: &[usize],
+    ) -> Result<(), Error> {
+        for (ladder, rung) in derived
+            .rungs
+            .iter()
+            .filter(|(ladder, _)| new.contains(&ladder.0))
+        {
+            self.climb(*ladder, at, rung)?;
+        }
+        for index in new {
+            let Some(ladder) = self
+                .plan
+                .ladders
+                .get(*index)
+                .filter(|ladder| ladder.nsid == nsid)
+            else {
+                continue;
+            };
+            if let Steps::Count { lane, .. } = &ladder.steps {
+                let uri = format!("at://{}/{nsid}/{}", at.did, at.rkey);
+                let count = count(self.tx, self.ids, *lane, &parent_name(at.did, &uri))?;
+                self.climb(LadderId(*index), at, &Rung::Number(count))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A live record that children name.
+#[derive(Debug)]
+struct Parent {
+    record: i64,
+    author: i64,
+    did: String,
+    rkey: String,
+    time: i64,
+}
+
+impl Parent {
+    fn find(connection: &Connection, key: &str, nsid: &str) -> Result<Option<Self>, Error> {
+        let uri = match key.starts_with("at://") {
+            true => key.to_owned(),
+            false => match LocalId::parse(key) {
+                Ok(id) => id.uri(nsid),
+                Err(_) => return Ok(None),
+            },
+        };
+        let Some((did, named, rkey)) = split(&uri).filter(|(_, named, _)| *named == nsid) else {
+            return Ok(None);
+        };
+        connection
+            .prepare_cached(
+                "SELECT r.id, r.author, r.time FROM record r JOIN key k ON k.id = r.author JOIN collection c ON c.id = r.collection
+                 WHERE r.hash = ?1 AND r.rkey = ?2 AND k.text = ?3 AND c.nsid = ?4 AND r.state = 0",
+            )?
+            .query_row(params![hash(&uri), rkey, did, named], |row| {
+                Ok(Self {
+                    record: row.get(0)?,
+                    author: row.get(1)?,
+                    time: row.get(2)?,
+                    did: did.to_owned(),
+                    rkey: rkey.to_owned(),
+                })
+            })
+            .optional()
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject {
+            record: self.record,
+            author: self.author,
+            did: &self.did,
+            rkey: &self.rkey,
+            time: self.time,
+        }
+    }
+}
+
+/// How children name a record.
+pub(super) fn parent_name(did: &str, uri: &str) -> String {
+    if did == local::REPO {
+        return LocalId::of_uri(uri).map_or_else(String::new, |id| id.to_string());
+    }
+    uri.to_owned()
+}
+
+/// How children name a record, by what they name of it.
+pub(super) fn name_by(by: Match, did: &str, uri: &str) -> String {
+    match by {
+        Match::Did => did.to_owned(),
+        Match::Uri => parent_name(did, uri),
+    }
+}
+
+/// How many visible children stand under a key.
+pub(super) fn count(
+    connection: &Connection,
+    ids: &Ids,
+    lane: LaneId,
+    key: &str,
+) -> Result<i64, Error> {
+    let (Some(lane), Some(key)) = (ids.lanes.get(lane.0), find_key(connection, key)?) else {
+        return Ok(0);
+    };
+    let count = connection
+        .prepare_cached("SELECT count FROM tally WHERE lane = ?1 AND key = ?2")?
+        .query_row([lane, &key], |row| row.get(0))
+        .optional()?;
+    Ok(count.unwrap_or(0))
+}
+
+fn is_visible(connection: &Connection, account: i64) -> Result<bool, Error> {
+    let status: Option<i64> = connection
+        .prepare_cached("SELECT status FROM account WHERE key = ?1")?
+        .query_row([account], |row| row.get(0))
+        .optional()?;
+    Ok(AccountStatus::from_code(status.unwrap_or_default()).visible())
+}
+
+impl<'a> Apply<'a> {
+    /// The books of this transaction.
+    pub(super) fn books(&self) -> Books<'a> {
+        Books {
+            tx: self.tx,
+            plan: self.plan,
+            ids: self.ids,
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Paging under every sort, filter and search, with ties, while records
+//! arrive, move and go: held against a model that sorts everything anew.
+//!
+//! A traversal strictly descends; a record that belonged throughout and did
+//! not move appears exactly once; one that never belonged never appears. And
+//! when nothing happens meanwhile, the pages are the model's, one after another.
+//!
+//! `FEEDMILL_SEED=n` replays one run, `FEEDMILL_PAGING_RUNS=n` makes that many.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use feedmill::check::{Checker, Claim};
+use feedmill::clock::Clock;
+use feedmill::config::Config;
+use feedmill::river::{River, Role, Start};
+use feedmill::store::{AccountStatus, Batch, Commit, Item, Op, Verdict};
+use serde_json::{Value, json};
+use sim::rng::Rng;
+
+use super::question::{AUTHORS, Ask, KINDS, Key, Post, READER, Truth, did};
+
+const CONFIG: &str = r#"
+namespace = "com.example"
+[collections.follow]
+collection = "com.example.follow"
+validate = false
+[collections.like]
+collection = "com.example.like"
+validate = false
+[collections.post]
+collection = "com.example.post"
+validate = false
+searchable = ["text"]
+[collections.post.queryable]
+lang = {}
+pinned = { as = "boolean" }
+score = { type = "range", as = "number" }
+createdAt = { type = "range", as = "time" }
+[collections.post.relations.like]
+collection = "like"
+group_by = "kind"
+groups = { up = "thumb", down = "sad" }
+[feeds.timeline]
+follow = "follow"
+targets = ["post"]
+[timelines]
+memory_mib = 0
+[serve]
+bind = "127.0.0.1:0"
+"#;
+
+/// A running server, and what it should say.
+struct Run {
+    river: River,
+    checker: Checker,
+    client: reqwest::Client,
+    truth: Truth,
+    rev: u64,
+    names: u64,
+}
+
+impl Run {
+    async fn start(url: &str) -> Self {
+        feedmill::identity::provide_tls();
+        let text = format!("{CONFIG}\n[store]\nurl = \"{url}\"\n");
+        let config = Config::parse(&text).unwrap();
+        let start = Start {
+            role: Role::Serve,
+            clock: Clock::Wall,
+            lexicons: &[],
+        };
+        let river = River::start(&config, start).await.unwrap();
+        let checker = Checker::new(&config, std::sync::Arc::clone(&river.plan), &[]).unwrap();
+        Self {
+            river,
+            checker,
+            client: reqwest::Client::new(),
+            truth: Truth::default(),
+            rev: 0,
+            names: 0,
+        }
+    }
+
+    fn commit(&mut self, item: impl FnOnce(u64) -> Item) {
+        self.rev += 1;
+        let batch = Batch {
+            source: "test".into(),
+            cursor: None,
+            now_us: 1_800_000_000_000_000,
+            items: vec![item(self.rev)],
+        };
+        self.river.store.commit(batch).unwrap();
+    }
+
+    fn write(&mut self, did: &str, collection: &str, rkey: &str, body: Option<&Value>) {
+        let rev = self.rev + 1;
+        let claim = Claim {
+            did,
+            collection,
+            rkey,
+            rev,
+        };
+        let verdict = match body {
+            Some(body) => self.checker.json(claim, None, &body.to_string()),
+            None => Verdict::Delete,
+        };
+        let op = Op {
+            collection: collection.into(),
+            rkey: rkey.into(),
+            verdict,
+        };
+        self.commit(|rev| {
+            Item::Commit(Commit {
+                did: did.into(),
+                rev,
+                chain: None,
+                filtered: 0,
+                ops: vec![op],
+                frame: Vec::new(),
+                was_held: false,
+                live: true,
+            })
+        });
+    }
+
+    /// Something happens.
+    fn act(&mut self, rng: &mut Rng) {
+        let author = rng.below(AUTHORS as u64) as usize;
+        match rng.below(100) {
+            0..40 => self.post(rng, author),
+            40..50 => self.edit(rng),
+            50..60 => self.remove(rng),
+            60..85 => self.like(rng, author),
+            85..90 => self.unlike(rng),
+            90..95 => self.follow(author),
+            _ => self.hide(author),
+        }
+    }
+
+    fn post(&mut self, rng: &mut Rng, author: usize) {
+        self.names += 1;
+        let rkey = format!("p{:03}", (self.names * 7919) % 1000);
+        let post = Post::draw(rng, author);
+        let did = did(author);
+        self.write(&did, "com.example.post", &rkey, Some(&post.body()));
+        self.truth
+            .posts
+            .insert(format!("at://{did}/com.example.post/{rkey}"), post);
+    }
+
+    fn pick<T>(rng: &mut Rng, from: &BTreeMap<String, T>) -> Option<String> {
+        from.keys()
+            .nth(rng.below(from.len() as u64) as usize)
+            .cloned()
+    }
+
+    fn edit(&mut self, rng: &mut Rng) {
+        let Some(uri) = Self::pick(rng, &self.truth.posts) else {
+            return;
+        };
+        let author = self.truth.posts[&uri].author;
+        let post = Post::draw(rng, author);
+        let rkey = uri.rsplit('/').next().unwrap().to_owned();
+        self.write(&did(author), "com.example.post", &rkey, Some(&post.body()));
+        self.truth.posts.insert(uri, post);
+    }
+
+    fn remove(&mut self, rng: &mut Rng) {
+        let Some(uri) = Self::pick(rng, &self.truth.posts) else {
+            return;
+        };
+        let author = self.truth.posts.remove(&uri).unwrap().author;
+        let rkey = uri.rsplit('/').next().unwrap().to_owned();
+        self.write(&did(author), "com.example.post", &rkey, None);
+    }
+
+    fn like(&mut self, rng: &mut Rng, author: usize) {
+        // Sometimes of a post that is not there yet, or not any more.
+        let Some(uri) = Self::pick(rng, &self.truth.posts) else {
+            return;
+        };
+        let kind = KINDS[rng.below(3) as usize];
+        self.names += 1;
+        let (rkey, did) = (format!("l{}", self.names), did(author));
+        let body = json!({"subject": {"uri": uri}, "kind": kind});
+        self.write(&did, "com.example.like", &rkey, Some(&body));
+        self.truth.likes.insert(
+            format!("at://{did}/com.example.like/{rkey}"),
+            (author, uri, kind),
+        );
+    }
+
+    fn unlike(&mut self, rng: &mut Rng) {
+        let Some(uri) = Self::pick(rng, &self.truth.likes) else {
+            return;
+        };
+        let (author, _, _) = self.truth.likes.remove(&uri).unwrap();
+        let rkey = uri.rsplit('/').next().unwrap().to_owned();
+        self.write(&did(author), "com.example.like", &rkey, None);
+    }
+
+    fn follow(&mut self, author: usize) {
+        let subject = json!({"subject": did(author)});
+        let follows = self.truth.followed.insert(author);
+        if !follows {
+            self.truth.followed.remove(&author);
+        }
+        let body = follows.then_some(&subject);
+        self.write(READER, "com.example.follow", &format!("f{author}"), body);
+    }
+
+    fn hide(&mut self, author: usize) {
+        let status = match self.truth.hidden.remove(&author) {
+            true => AccountStatus::Active,
+            false => {
+                self.truth.hidden.insert(author);
+                AccountStatus::Takendown
+            }
+        };
+        let item = |rev: u64| Item::Account {
+            did: did(author),
+            status,
+            time_us: rev as i64,
+        };
+        self.commit(item);
+    }
+
+    async fn page(&self, query: &str) -> Value {
+        let address = self.river.address.unwrap();
+        let url = format!("http://{address}/xrpc/com.example.{query}");
+        let answer = self.client.get(&url).send().await.unwrap();
+        let status = answer.status();
+        let page: Value = answer.json().await.unwrap();
+        assert_eq!(status, 200, "{query}: {page}");
+        page
+    }
+
+    /// Pages to the end, with things happening in between; every promise is held.
+    async fn traverse(&mut self, rng: &mut Rng, ask: &Ask, busy: bool) {
+        let query = ask.query();
+        let now = ask.answer(&self.truth);
+        let mut always: BTreeMap<String, Key> = now
+            .iter()
+            .map(|key| (key.uri.clone(), key.clone()))
+            .collect();
+        let mut ever: BTreeSet<String> = always.keys().cloned().collect();
+        let (mut served, mut cursor) = (Vec::<Key>::new(), String::new());
+        loop {
+            let page = self
+                .page(&format!("{query}&limit={}{cursor}", ask.limit))
+                .await;
+            for record in page["records"].as_array().unwrap() {
+                let key = Key {
+                    value: ask.by.served(record),
+                    time_us: record["time_us"].as_i64().unwrap(),
+                    uri: record["uri"].as_str().unwrap().to_owned(),
+                };
+                if let Some(last) = served.last() {
+                    assert!(
+                        ask.compare(last, &key).is_lt(),
+                        "{query}: {key:?} after {last:?}"
+                    );
+                }
+                served.push(key);
+            }
+            let Some(next) = page["cursor"].as_str() else {
+                break;
+            };
+            cursor = format!("&cursor={next}");
+            if busy {
+                for _ in 0..rng.below(4) {
+                    self.act(rng);
+                    let now = ask.answer(&self.truth);
+                    always.retain(|_, key| now.contains(key));
+                    ever.extend(now.into_iter().map(|key| key.uri));
+                }
+            }
+        }
+        if !busy {
+            assert_eq!(served, now, "{query}");
+        }
+        for key in always.values() {
+            let times = served.iter().filter(|one| *one == key).count();
+            assert_eq!(times, 1, "{query}: {key:?}\n{served:#?}");
+        }
+        for key in &served {
+            assert!(ever.contains(&key.uri), "{query}: {key:?} never belonged");
+        }
+    }
+}
+
+async fn one_run(seed: u64, url: &str) {
+    println!("paging: FEEDMILL_SEED={seed}");
+    let mut rng = Rng::new(seed);
+    let mut run = Run::start(url).await;
+    for author in 0..AUTHORS {
+        run.post(&mut rng, author);
+    }
+    run.follow(0);
+    run.follow(1);
+    for _ in 0..120 {
+        run.act(&mut rng);
+    }
+    for turn in 0..40 {
+        let ask = Ask::draw(&mut rng);
+        run.traverse(&mut rng, &ask, turn % 2 == 0).await;
+        for _ in 0..rng.below(6) {
+            run.act(&mut rng);
+        }
+    }
+    run.river.stop().await;
+}
+
+#[test]
+fn every_order_filter_and_search_pages_exactly_while_records_arrive() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |seed: u64| {
+        format!(
+            "sqlite://{}",
+            folder.path().join(format!("{seed}.db")).display()
+        )
+    };
+    if let Ok(seed) = std::env::var("FEEDMILL_SEED") {
+        let seed = seed.parse().expect("FEEDMILL_SEED is a number");
+        return runtime.block_on(one_run(seed, &file(seed)));
+    }
+    let runs =
+        std::env::var("FEEDMILL_PAGING_RUNS").map_or(3, |runs| runs.parse().expect("a number"));
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    for run in 0..runs {
+        let seed = now.as_micros() as u64 % 1_000_000 + run;
+        let url = match run % 2 {
+            0 => file(seed),
+            _ => "sqlite::memory:".to_owned(),
+        };
+        runtime.block_on(one_run(seed, &url));
+    }
+}
