@@ -53,6 +53,9 @@ pub mod tend;
 // Where an account lives, and with which key it signs.
 pub mod identity;
 
+// Hosts of accounts, asked no faster than they like.
+pub mod host;
+
 // Signatures, before frames are opened.
 pub mod notary;
 

@@ -30,6 +30,7 @@ use crate::decode::jetstream::JetstreamDecoder;
 use crate::decode::tap::TapDecoder;
 use crate::decode::{Decoder, Opener};
 use crate::fanout::Fanout;
+use crate::host::Hosts;
 use crate::identity::{IdentityError, Resolver};
 use crate::intake::{self, Gathering, Intake};
 use crate::live::Live;
@@ -206,6 +207,7 @@ impl River {
             &config.intake.plc_url,
             config.intake.did_web_url.as_deref(),
         )?);
+        let hosts = Arc::new(Hosts::new(config.intake.host_max));
         let broken = watch::Sender::new(0u64);
         for source in &config.sources {
             let frames = self.stream(config, source, &decoder, &resolver);
@@ -238,6 +240,7 @@ impl River {
                 store: Arc::clone(&self.store),
                 decoder,
                 resolver: Arc::clone(&resolver),
+                hosts: Arc::clone(&hosts),
                 clock: start.clock.clone(),
                 status: Arc::clone(&self.status),
             };
@@ -245,7 +248,7 @@ impl River {
             let task = resync.run(config.intake.resync_max, hints, stop);
             self.sources.push(tokio::spawn(task));
         }
-        self.backfill(config, start, resolver, broken);
+        self.backfill(config, start, (resolver, hosts), broken);
         Ok(())
     }
 
@@ -254,7 +257,7 @@ impl River {
         &mut self,
         config: &Config,
         start: &Start<'_>,
-        resolver: Arc<Resolver>,
+        (resolver, hosts): (Arc<Resolver>, Arc<Hosts>),
         broken: watch::Sender<u64>,
     ) {
         let Some(url) = &config.intake.backfill else {
@@ -266,6 +269,7 @@ impl River {
             every_s: (config.intake.backfill_h * 3600).cast_signed(),
             store: Arc::clone(&self.store),
             resolver,
+            hosts,
             clock: start.clock.clone(),
             status: Arc::clone(&self.status),
             broken,

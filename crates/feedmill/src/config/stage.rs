@@ -145,7 +145,7 @@ pub struct Store {
     pub url: String,
     /// Connections that answer reads.
     pub readers: NonZeroUsize,
-    /// Page cache of each connection, in MiB.
+    /// Page cache of each connection that reads, in MiB; the writer has four times as much.
     pub cache_mib: u32,
     /// Changes kept for branches that draw from the outbox.
     pub outbox_max: u64,
@@ -223,6 +223,8 @@ pub struct Intake {
     pub did_web_url: Option<String>,
     /// Repositories fetched at once when repairing a gap.
     pub resync_max: usize,
+    /// Requests made to one host at a time when fetching repositories and lists.
+    pub host_max: usize,
     /// A relay or host whose list of accounts is read at first, so that those it no longer streams are found.
     pub backfill: Option<String>,
     /// Hours until that list is read again; 0 reads it at every start.
@@ -236,7 +238,7 @@ impl Default for Intake {
             pending_max: 10_000,
             turn_max: 10_000,
             spill_max: 1_000_000,
-            batch_max: 1_000,
+            batch_max: 10_000,
             flush_ms: 20,
             frame_bytes_max: 5_000_000,
             record_bytes_max: 1_000_000,
@@ -246,6 +248,7 @@ impl Default for Intake {
             plc_url: "https://plc.directory".into(),
             did_web_url: None,
             resync_max: 8,
+            host_max: 2,
             backfill: None,
             backfill_h: 24,
         }
@@ -262,6 +265,7 @@ impl Intake {
             ("frame_bytes_max", self.frame_bytes_max),
             ("record_bytes_max", self.record_bytes_max),
             ("resync_max", self.resync_max),
+            ("host_max", self.host_max),
         ]
         .into_iter()
         .find(|(_, value)| *value == 0);

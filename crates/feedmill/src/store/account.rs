@@ -129,6 +129,8 @@ pub struct AccountState {
     pub data: Option<Cid>,
     /// Whether its chain broke and a resync is due.
     pub broken: bool,
+    /// Whether its status may have changed where we could not see it.
+    pub doubtful: bool,
 }
 
 /// Whether what a reader follows is here.

@@ -193,8 +193,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// The newest handle of an account.
     fn handle_of(&self, did: &str) -> Result<Option<String>, StoreError>;
 
-    /// Accounts that wait for a resync, at most `limit`. A hidden one waits until it is back:
-    /// its host does not give its repository out.
+    /// Accounts that wait for a resync, at most `limit`. A hidden one waits until it is back,
+    /// for its host does not give its repository out; unless its standing is in doubt.
     fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError>;
 
     /// Frames held for an account since its chain broke, in order.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use record::value::Value;
 
 use crate::config::Config;
-use crate::config::collection::{Match, Method, Relation};
+use crate::config::collection::{Match, Relation};
 use crate::config::feed::{Feed, KeyRule};
 use crate::expression::{Expression, Scope};
 use crate::local::{self, LocalId};
@@ -225,9 +225,8 @@ impl Plan {
                 plan.actors
                     .insert(nsid.clone(), config.direct.actor.clone());
             }
-            if collection.methods.contains(&Method::ListRecords) {
-                plan.lane(nsid, &["author".to_owned()], None, &[], false);
-            }
+            // Listed or not: an account that goes must find all that it wrote.
+            plan.lane(nsid, &["author".to_owned()], None, &[], false);
             for (path, queryable) in &collection.queryable {
                 let steps = Steps::Field {
                     path: path.clone(),

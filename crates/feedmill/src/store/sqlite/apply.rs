@@ -11,6 +11,7 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 use super::derive::{self, Ids, Subject};
 use super::names::{Names, hash};
 use super::pending::{Origin, Turn};
+use super::reference;
 use crate::clock::Micros;
 use crate::store::account::Accounting;
 use crate::store::batch::{Op, Put, Verdict};
@@ -217,8 +218,8 @@ impl Apply<'_> {
                     .prepare_cached("UPDATE record SET rev = ?2, state = 0, time = ?3, seen = ?4, cid = ?5, body = ?6 WHERE id = ?1")?
                     .execute(params![old.id, stamp.rev.cast_signed(), time, seen, cid, body])?;
                 self.tx
-                    .prepare_cached("DELETE FROM reference WHERE record = ?1")?
-                    .execute([old.id])?;
+                    .prepare_cached("DELETE FROM reference WHERE id BETWEEN ?1 AND ?2")?
+                    .execute(reference::places(old.id))?;
                 old.id
             }
             None => {
@@ -366,8 +367,8 @@ impl Apply<'_> {
             &mut self.changes,
         )?;
         self.tx
-            .prepare_cached("DELETE FROM reference WHERE record = ?1")?
-            .execute([id])?;
+            .prepare_cached("DELETE FROM reference WHERE id BETWEEN ?1 AND ?2")?
+            .execute(reference::places(id))?;
         *self.live.entry(at.collection).or_default() -= 1;
         self.changes.push(Change::Delete {
             record: id,
@@ -378,11 +379,14 @@ impl Apply<'_> {
     }
 
     fn refer(&mut self, id: i64, links: &[(String, String)]) -> Result<(), Error> {
-        for (path, target) in links {
+        let [first, last] = reference::places(id);
+        for (place, (path, target)) in (first..=last).rev().zip(links) {
             let path = self.names.path(self.tx, path)?;
             self.tx
-                .prepare_cached("INSERT OR IGNORE INTO reference (record, path, uri, target) VALUES (?1, ?2, ?3, ?4)")?
-                .execute(params![id, path, target, hash(target)])?;
+                .prepare_cached(
+                    "INSERT INTO reference (id, path, uri, target) VALUES (?1, ?2, ?3, ?4)",
+                )?
+                .execute(params![place, path, target, hash(target)])?;
         }
         Ok(())
     }

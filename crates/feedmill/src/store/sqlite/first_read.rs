@@ -104,6 +104,7 @@ impl Apply<'_> {
             )?
             .execute(params![key, self.now_us])?;
         if asked == 1 {
+            self.names.accounts.remove(&key);
             self.tx
                 .prepare_cached("UPDATE account SET repair = 0 WHERE key = ?1 AND repair = ?2 AND snapshot = 0 AND data IS NULL")?
                 .execute(params![key, DUE])?;

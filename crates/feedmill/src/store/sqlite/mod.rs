@@ -51,6 +51,9 @@ use super::{
 use derive::Ids;
 use writer::Writer;
 
+/// How many times a reader's page cache the writer has: it touches every index with every record.
+const WRITER_CACHE: u32 = 4;
+
 /// The embedded store.
 #[derive(Debug)]
 pub struct SqliteStore {
@@ -71,7 +74,7 @@ impl SqliteStore {
     /// Opens or creates the store of a configuration, and brings it in line with the plan.
     pub fn open(settings: &crate::config::Store, plan: Plan) -> Result<Self, StoreError> {
         let place = Place::of(&settings.url);
-        let mut connection = place.connect(settings.cache_mib)?;
+        let mut connection = place.connect(settings.cache_mib.saturating_mul(WRITER_CACHE))?;
         schema::migrate(&mut connection).map_err(sql)?;
         let ids = rebuild::align(&mut connection, &plan).map_err(sql)?;
         let plan = Arc::new(plan);
@@ -310,7 +313,9 @@ impl Store for SqliteStore {
     fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError> {
         self.read(|connection| {
             connection
-                .prepare_cached("SELECT k.text FROM account a JOIN key k ON k.id = a.key WHERE a.repair > 0 AND a.status % 2 = 0 ORDER BY a.repair DESC LIMIT ?1")?
+                .prepare_cached("SELECT k.text FROM account a JOIN key k ON k.id = a.key WHERE a.key IN (
+                        SELECT key FROM account WHERE repair > 0 AND status % 2 = 0 UNION SELECT key FROM account WHERE doubt > 0
+                     ) ORDER BY a.repair DESC LIMIT ?1")?
                 .query_map([limit as i64], |row| row.get(0))?
                 .collect()
         })
