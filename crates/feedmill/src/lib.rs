@@ -8,6 +8,9 @@ pub mod clock;
 // Named crash points.
 pub mod crash;
 
+// Every metric by name.
+pub mod metrics;
+
 // The log as a service: blocks in SQLite, over HTTP and WebSocket.
 pub mod replicate;
 
@@ -34,9 +37,6 @@ pub mod decode;
 
 // Dead letters, shown and tried again.
 pub mod dead;
-
-// Every metric by name.
-pub mod metrics;
 
 // What the process is doing right now.
 pub mod status;
@@ -67,6 +67,9 @@ pub mod backfill;
 
 // What is drawn from the outbox behind a cursor of its own.
 pub mod branch;
+
+// The outbox as a space of the log.
+pub mod publish;
 
 // Words, drawn from the outbox.
 pub mod search;

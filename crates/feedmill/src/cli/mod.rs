@@ -5,6 +5,7 @@ mod config;
 mod dead;
 mod demo;
 mod explain;
+mod log;
 mod run;
 mod simulate;
 
@@ -48,6 +49,9 @@ enum Verb {
     Dead(dead::Dead),
     /// Say why a record is, or is not, in a reader's feed
     Explain(explain::Explain),
+    /// The log: append, query, tail, list, replicate, verify
+    #[command(subcommand)]
+    Log(log::Log),
     /// Simulated networks
     #[command(subcommand)]
     Sim(simulate::Sim),
@@ -67,6 +71,7 @@ pub fn main() -> ExitCode {
         Verb::CheckConfig { file } => config::check(&file),
         Verb::Dead(dead) => dead.run(),
         Verb::Explain(explain) => explain.run(),
+        Verb::Log(log) => log.run(),
         Verb::Sim(sim) => sim.run(),
         Verb::Bench(bench) => bench.run(),
     };

@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 pub mod firehose;
 // Jetstream, versions 1 and 2.
 pub mod jetstream;
+// The log of a peer.
+pub mod log;
 // How long to wait before connecting again.
 pub mod pause;
 // One subscription and its pool of hosts.

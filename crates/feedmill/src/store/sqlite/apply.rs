@@ -198,7 +198,7 @@ impl Apply<'_> {
         // First sight survives edits, not recreation.
         let seen = match &stored {
             Some(old) if old.state == LIVE => old.seen,
-            _ => self.seen_us(),
+            _ => put.seen_us.unwrap_or(i64::MAX).min(self.seen_us()),
         };
         let time = match put.time_us {
             Some(time) if time <= seen => time,

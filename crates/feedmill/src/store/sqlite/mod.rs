@@ -28,6 +28,7 @@ mod reference;
 mod schema;
 mod sieve;
 mod tally;
+mod version;
 mod writer;
 
 use std::path::PathBuf;
@@ -45,6 +46,7 @@ use super::graph::{Walk, Walked};
 use super::merged::{Activity, ActivityPage, ActivityQuery};
 use super::page::{Children, FeedQuery, ListQuery, Page, Position, Row};
 use super::plan::{LaneId, Plan, SourceId};
+use super::version::{Standing, Version};
 use super::{
     Committed, Counts, LetterQuery, Reference, Referrer, ReferrerQuery, Store, StoreError, Waiting,
 };
@@ -270,6 +272,22 @@ impl Store for SqliteStore {
                 hidden: load::keys(connection, &self.ids, hides, reader)?,
             })
         })
+    }
+
+    fn versions(&self, uris: &[&str]) -> Result<Vec<Option<Version>>, StoreError> {
+        self.read(|connection| version::versions(connection, uris))
+    }
+
+    fn versions_after(&self, after: i64, limit: usize) -> Result<Vec<(i64, Version)>, StoreError> {
+        self.read(|connection| version::versions_after(connection, after, limit))
+    }
+
+    fn standing(&self, did: &str) -> Result<Option<Standing>, StoreError> {
+        self.read(|connection| version::standing(connection, did))
+    }
+
+    fn standings(&self, after: i64, limit: usize) -> Result<Vec<Standing>, StoreError> {
+        self.read(|connection| version::standings(connection, after, limit))
     }
 
     fn head(&self) -> Result<i64, StoreError> {
