@@ -35,7 +35,7 @@ mod publish;
 mod purge;
 mod question;
 mod queues;
-mod reach;
+mod audience;
 mod references;
 mod replica;
 mod rules;
