@@ -5,7 +5,9 @@ mod config;
 mod dead;
 mod demo;
 mod explain;
+mod lexicons;
 mod log;
+mod publish;
 mod run;
 mod simulate;
 
@@ -52,6 +54,13 @@ enum Verb {
     /// The log: append, query, tail, list, replicate, verify
     #[command(subcommand)]
     Log(log::Log),
+    /// Lexicons of our methods, for code generators
+    #[command(subcommand)]
+    Lexicons(lexicons::Lexicons),
+    /// Write the record by which Bluesky clients find a feed
+    PublishFeed(publish::Publish),
+    /// Delete that record
+    UnpublishFeed(publish::Unpublish),
     /// Simulated networks
     #[command(subcommand)]
     Sim(simulate::Sim),
@@ -72,6 +81,9 @@ pub fn main() -> ExitCode {
         Verb::Dead(dead) => dead.run(),
         Verb::Explain(explain) => explain.run(),
         Verb::Log(log) => log.run(),
+        Verb::Lexicons(lexicons) => lexicons.run(),
+        Verb::PublishFeed(publish) => publish.run(),
+        Verb::UnpublishFeed(unpublish) => unpublish.run(),
         Verb::Sim(sim) => sim.run(),
         Verb::Bench(bench) => bench.run(),
     };

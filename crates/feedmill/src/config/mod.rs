@@ -21,6 +21,8 @@ pub mod collection;
 pub mod direct;
 // A feed: follows, targets, keys.
 pub mod feed;
+// Names of accounts, and what may be asked to resolve them.
+pub mod identity;
 // Several records shown as one entry.
 pub mod merge;
 // Where in the file a key stands.
@@ -29,6 +31,8 @@ mod place;
 pub mod queue;
 // Business rules, and what a record requires.
 pub mod rule;
+// The HTTP server.
+pub mod serve;
 // What happens to records that cannot go on.
 pub mod settle;
 // Sections that are one stage's settings each.
@@ -37,9 +41,11 @@ pub mod stage;
 pub use collection::Collection;
 pub use direct::Direct;
 pub use feed::Feed;
+pub use identity::Identity;
 pub use queue::Queue;
+pub use serve::Serve;
 pub use settle::Settle;
-pub use stage::{Intake, Serve, Source, Store, Timelines, Verify};
+pub use stage::{Intake, Source, Store, Timelines, Verify};
 
 /// The commented file that `feedmill init` writes.
 pub const TEMPLATE: &str = include_str!("template.toml");
@@ -83,6 +89,9 @@ pub struct Config {
     /// The HTTP server.
     #[serde(default)]
     pub serve: Serve,
+    /// Names of accounts.
+    #[serde(default)]
+    pub identity: Identity,
     /// Records written over HTTP.
     #[serde(default)]
     pub direct: Direct,
@@ -194,6 +203,8 @@ impl Config {
             .or_else(|| self.settle.fault())
             .or_else(|| self.timelines.fault())
             .or_else(|| self.serve.fault())
+            .or_else(|| self.serve.private_fault(self))
+            .or_else(|| self.identity.fault())
             .or_else(|| self.direct.fault(self))
             .or_else(|| self.log.fault())
             .or_else(|| collection::relations_fault(&self.collections))
@@ -348,6 +359,10 @@ mod tests {
             format!("{:?}", spelled.settle)
         );
         assert_eq!(format!("{:?}", plain.serve), format!("{:?}", spelled.serve));
+        assert_eq!(
+            format!("{:?}", plain.identity),
+            format!("{:?}", spelled.identity)
+        );
         assert_eq!(
             format!("{:?}", plain.direct),
             format!("{:?}", spelled.direct)

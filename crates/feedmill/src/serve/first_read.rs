@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use quick_cache::sync::Cache;
 
-use super::generator::is_private;
 use super::params::Params;
 use super::{Answer, Server};
 use crate::config::Config;
@@ -31,8 +30,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(25);
 pub(super) struct FirstReads {
     budget: Duration,
     waiting_max: usize,
-    /// Hosts of any name are asked only where one server stands in for all.
-    boxed: bool,
     known: Cache<String, ()>,
 }
 
@@ -46,7 +43,6 @@ impl FirstReads {
         any.then(|| Self {
             budget: Duration::from_millis(config.serve.first_read_ms),
             waiting_max: config.serve.first_reads_max,
-            boxed: config.intake.did_web_url.is_some(),
             known: Cache::new(KNOWN_MAX),
         })
     }
@@ -122,9 +118,6 @@ fn look(server: &Server, actor: &str, ask: bool) -> Option<FirstRead> {
     let state = server.store.first_read(&did, now_us).ok()?;
     if state != FirstRead::Unknown || !ask {
         return Some(state);
-    }
-    if !first.boxed && is_private(&did) {
-        return Some(FirstRead::Failed);
     }
     let item = Item::FirstRead {
         did: did.clone(),

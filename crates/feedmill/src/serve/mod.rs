@@ -7,6 +7,8 @@
 
 // Dead letters for the operator.
 pub mod admin;
+// Which account asks.
+pub mod bearer;
 // Bodies from stored JSON.
 pub mod body;
 // Opaque cursors.
@@ -24,16 +26,23 @@ pub mod generator;
 mod graph;
 mod health;
 mod hydration;
-// Which account asks through its host.
+// Tokens of service-auth.
 pub mod jwt;
-mod lexicons;
+// Connections.
+pub mod line;
+// What can be asked, said once.
 mod meters;
+pub mod methods;
+// Records fetched because somebody says that they are new.
+pub mod notify;
 // Query parameters.
 pub mod params;
 mod profile;
+mod rate;
 mod records;
 mod references;
 mod reply;
+pub(crate) mod service;
 mod subscribe;
 
 use std::sync::Arc;
@@ -41,18 +50,20 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequest as _, Path, Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use tokio::sync::{Semaphore, watch};
+use metrics::counter;
+use tokio::sync::Semaphore;
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
 
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fanout::Fanout;
+use crate::identity::Resolver;
 use crate::live::Live;
 use crate::metrics as names;
 use crate::search::SearchIndex;
@@ -63,7 +74,7 @@ use error::XrpcError;
 use params::Params;
 
 /// Paths that are counted under their own name.
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 15] = [
     "/",
     "/health",
     "/status",
@@ -71,12 +82,18 @@ const PATHS: [&str; 12] = [
     "/page/readers",
     "/xrpc/_health",
     "/.well-known/did.json",
+    "/.well-known/contrail",
+    "/lexicons",
+    "/openapi.json",
     "/feed",
     "/follow",
     "/follow-many",
     "/tokens",
     "/unfollow",
 ];
+
+/// How long a handle may take to be resolved.
+const HANDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What every request needs.
 #[derive(Debug)]
@@ -98,7 +115,14 @@ pub struct Server {
     pub direct: Option<direct::Direct>,
     /// Our feeds as the network knows them, if we have a DID.
     pub generator: Option<generator::Generator>,
+    /// Notifications, if somebody may notify.
+    pub notifier: Option<notify::Notifier>,
+    /// Handles that no stream told of, if they are to be resolved.
+    pub handles: Option<Arc<Resolver>>,
+    private: Vec<String>,
+    rates: rate::Rates,
     methods: Vec<(String, Call)>,
+    service: service::Service,
     questions: filters::Questions,
     first_reads: Option<first_read::FirstReads>,
     page_scan_max: usize,
@@ -121,8 +145,7 @@ enum Call {
     Profile,
     Cursor,
     Describe,
-    /// The answer, made at start.
-    Lexicons(String),
+    Lexicons,
 }
 
 /// A successful answer.
@@ -134,6 +157,12 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) fn json(body: String) -> Self {
         Self { body }
+    }
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, "application/json")], self.body).into_response()
     }
 }
 
@@ -159,8 +188,7 @@ impl Server {
             (format!("{ns}.getCursor"), Call::Cursor),
             (generator::DESCRIBE.to_owned(), Call::Describe),
         ];
-        let bundle = lexicons::bundle(&config.lexicons);
-        methods.extend(bundle.map(|bundle| (format!("{ns}.lexicons"), Call::Lexicons(bundle))));
+        methods.push((format!("{ns}.lexicons"), Call::Lexicons));
         for (short, collection) in &config.collections {
             use crate::config::collection::Method as M;
             for method in &collection.methods {
@@ -187,8 +215,13 @@ impl Server {
             admin: None,
             direct: None,
             generator: None,
+            notifier: None,
+            handles: None,
+            private: config.serve.private.clone(),
+            rates: rate::Rates::new(&config.serve),
             methods,
             first_reads: first_read::FirstReads::new(config),
+            service: service::Service::new(config),
             page_scan_max: config.timelines.page_scan_max,
             timeout: Duration::from_secs(config.serve.timeout_s),
             slots: Semaphore::new(config.serve.requests_max),
@@ -202,15 +235,21 @@ impl Server {
         }
         let unresolved = || {
             XrpcError::invalid(format!(
-                "could not resolve actor {actor:?}: neither a DID nor a handle known here"
+                "could not resolve actor {actor:?}: neither a DID nor a handle of an account"
             ))
         };
         if record::ids::Handle::parse(actor).is_err() {
             return Err(unresolved());
         }
-        self.store
-            .did_of(&actor.to_ascii_lowercase())?
-            .ok_or_else(unresolved)
+        let handle = actor.to_ascii_lowercase();
+        if let Some(handles) = &self.handles {
+            let asked = tokio::time::timeout(HANDLE_TIMEOUT, handles.did_of(&handle));
+            // Where the world cannot be asked, what the streams told is the best there is.
+            if let Ok(Ok(found)) = tokio::runtime::Handle::current().block_on(asked) {
+                return found.ok_or_else(unresolved);
+            }
+        }
+        self.store.did_of(&handle)?.ok_or_else(unresolved)
     }
 
     /// Refuses parameters that a page of this collection does not have.
@@ -247,6 +286,7 @@ impl Server {
         let method = path.strip_prefix("/xrpc/").unwrap_or(path);
         let ours = PATHS.contains(&path)
             || method == generator::SKELETON
+            || method.strip_prefix(&self.namespace) == Some(".notifyOfUpdate")
             || self.methods.iter().any(|(name, _)| name == method);
         if ours {
             method.to_owned()
@@ -281,9 +321,9 @@ impl Server {
             Some(Call::Graph) => graph::get(self, params),
             Some(Call::Profile) => profile::get(self, params),
             Some(Call::Cursor) => health::cursor(self, params),
-            Some(Call::Lexicons(bundle)) => {
+            Some(Call::Lexicons) => {
                 params.only(&[])?;
-                Ok(Answer::json(bundle.clone()))
+                Ok(Answer::json(self.service.bundle.clone()))
             }
             Some(Call::Describe) => {
                 params.only(&[])?;
@@ -314,32 +354,24 @@ pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
         .route("/xrpc/_health", get(health))
         .route("/xrpc/{nsid}", any(xrpc))
         .merge(admin::routes())
+        .merge(service::routes())
         .route("/.well-known/did.json", get(did_document))
         .merge(direct)
         .layer(CompressionLayer::new())
         .layer(middleware::from_fn_with_state(Arc::clone(&server), limits))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&server),
+            rate::layer,
+        ))
         .layer(CorsLayer::permissive().max_age(Duration::from_secs(86400)))
         .layer(DefaultBodyLimit::max(body_bytes_max))
         .with_state(server)
 }
 
-/// Serves until `stop` is set, then finishes open requests.
-pub async fn run(
-    listener: tokio::net::TcpListener,
-    router: Router,
-    mut stop: watch::Receiver<bool>,
-) -> std::io::Result<()> {
-    axum::serve(listener, router)
-        .with_graceful_shutdown(async move {
-            // An error means that the sender is gone: stop as well.
-            drop(stop.wait_for(|stop| *stop).await);
-        })
-        .await
-}
-
 /// Bounds every request in number and time, and counts it.
 async fn limits(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let Ok(_slot) = server.slots.try_acquire() else {
+        counter!(names::LIMITED, "by" => "requests").increment(1);
         return XrpcError::busy("too many requests at once; try again").into_response();
     };
     let begun = Instant::now();
@@ -360,7 +392,7 @@ where
     F: FnOnce(&Server) -> Result<Answer, XrpcError> + Send + 'static,
 {
     match blocking(server, make).await {
-        Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer.body).into_response(),
+        Ok(answer) => answer.into_response(),
         Err(error) => error.into_response(),
     }
 }
@@ -381,44 +413,106 @@ async fn xrpc(
     if record::ids::Nsid::parse(&nsid).is_err() {
         return XrpcError::invalid("invalid xrpc path").into_response();
     }
-    if request.method() != Method::GET && request.method() != Method::HEAD {
-        let message = format!("Incorrect HTTP method ({}) expected GET", request.method());
+    let notifies = nsid.strip_prefix(&server.namespace) == Some(".notifyOfUpdate");
+    let expected = if notifies { Method::POST } else { Method::GET };
+    let head = request.method() == Method::HEAD && !notifies;
+    if request.method() != expected && !head {
+        let method = request.method();
+        let message = format!("Incorrect HTTP method ({method}) expected {expected}");
         return XrpcError::invalid(message).into_response();
-    }
-    if nsid.strip_suffix(".subscribeFeed") == Some(server.namespace.as_str()) {
-        return subscribe::subscribe(server, request).await;
     }
     let params = match Params::parse(request.uri().query()) {
         Ok(params) => params,
         Err(error) => return error.into_response(),
     };
+    let asked = asked(server, &nsid, params, request).await;
+    asked.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// Answers a method, after who asks for it is known where that matters.
+async fn asked(
+    server: Arc<Server>,
+    nsid: &str,
+    params: Params,
+    request: Request,
+) -> Result<Response, XrpcError> {
     if nsid == generator::SKELETON {
         let headers = request.headers().clone();
-        let found = generator::skeleton(server, headers, params).await;
-        return found.unwrap_or_else(IntoResponse::into_response);
+        return generator::skeleton(server, headers, params).await;
     }
-    let asks_for_feed = matches!(server.method(&nsid), Some(Call::Feed | Call::Following));
-    let word = match asks_for_feed {
-        true => first_read::before(&server, &params).await,
-        false => None,
-    };
-    let tags = request.headers().get(header::IF_NONE_MATCH);
-    if word.is_none()
-        && let Some(answer) = server.call_at_once(&nsid, &params)
+    let name = nsid
+        .strip_prefix(&server.namespace)
+        .and_then(|name| name.strip_prefix('.'))
+        .unwrap_or_default();
+    let now_s = server.clock.now_us() / 1_000_000;
+    let mut issuer = None;
+    let mut standing = None;
+    if let Some(generator) = &server.generator
+        && server.private.iter().any(|private| private == name)
     {
-        return reply::json(answer.body, tags);
+        let headers = request.headers();
+        let did = generator.bearers.required(headers, nsid, now_s).await?;
+        match server
+            .rates
+            .take(rate::Asker::Account(did.clone()), 1, now_s)
+        {
+            Ok(left) => standing = left,
+            Err(left) => return Ok(left.refusal(now_s)),
+        }
+        issuer = Some(did);
     }
-    let tags = tags.cloned();
-    match blocking(server, move |server| server.call(&nsid, &params)).await {
-        Ok(answer) => {
-            let answer = match word {
+    if name == "subscribeFeed" {
+        return subscribe::subscribe(server, issuer, params, request).await;
+    }
+    let word = match server.method(nsid) {
+        Some(Call::Feed | Call::Following) => first_read::before(&server, &params).await,
+        _ => None,
+    };
+    let mut response = if name == "notifyOfUpdate" {
+        params.only(&[])?;
+        let client = request.extensions().get::<rate::Client>().copied();
+        let headers = request.headers().clone();
+        let body = match axum::body::Bytes::from_request(request, &()).await {
+            Ok(body) => body,
+            Err(rejection) => return Ok(rejection.into_response()),
+        };
+        notify::answer(&server, issuer.as_deref(), client, &headers, &body).await?
+    } else {
+        let tags = request.headers().get(header::IF_NONE_MATCH);
+        // Who proved who he is asks for himself, and that is looked at first.
+        if issuer.is_none()
+            && word.is_none()
+            && let Some(answer) = server.call_at_once(nsid, &params)
+        {
+            return Ok(reply::json(answer.body, tags));
+        }
+        let tags = tags.cloned();
+        let nsid = nsid.to_owned();
+        let answered = blocking(server, move |server| {
+            if let (Some(issuer), true) = (&issuer, is_feed(&nsid))
+                && server.actor(params.need("actor")?)? != *issuer
+            {
+                return Err(XrpcError::forbidden(
+                    "feed actor must match the service-auth issuer",
+                ));
+            }
+            let answer = server.call(&nsid, &params)?;
+            Ok(match word {
                 Some(word) => word.mark(answer),
                 None => answer,
-            };
-            reply::json(answer.body, tags.as_ref())
-        }
-        Err(error) => error.into_response(),
+            })
+        });
+        reply::json(answered.await?.body, tags.as_ref())
+    };
+    if let Some(standing) = standing {
+        response.extensions_mut().insert(standing);
     }
+    Ok(response)
+}
+
+/// Whether a method answers with the feed of the reader it names.
+fn is_feed(nsid: &str) -> bool {
+    nsid.ends_with(".getFeed") || nsid.ends_with(".getFollowingFeed")
 }
 
 async fn health(State(server): State<Arc<Server>>) -> Response {

@@ -17,7 +17,7 @@ use axum::body::Body;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{FromRequestParts as _, Request};
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
 use super::error::XrpcError;
 use super::params::Params;
@@ -54,14 +54,15 @@ struct Walk {
 }
 
 /// Answers a request to listen.
-pub(super) async fn subscribe(server: Arc<Server>, request: Request) -> Response {
-    let found = open(server, request).await;
-    found.unwrap_or_else(IntoResponse::into_response)
-}
-
-async fn open(server: Arc<Server>, request: Request) -> Result<Response, XrpcError> {
+///
+/// `issuer` is the account that proved who it is, where the method is private: it hears its own feed only.
+pub(super) async fn subscribe(
+    server: Arc<Server>,
+    issuer: Option<String>,
+    params: Params,
+    request: Request,
+) -> Result<Response, XrpcError> {
     let (mut parts, _) = request.into_parts();
-    let params = Params::parse(parts.uri.query())?;
     params.only(&["feed", "actor", "cursor"])?;
     let accepts = parts
         .headers
@@ -80,7 +81,7 @@ async fn open(server: Arc<Server>, request: Request) -> Result<Response, XrpcErr
         ));
     }
     let walk = {
-        let begin = move || Walk::begin(server, &params, last.as_deref());
+        let begin = move || Walk::begin(server, issuer.as_deref(), &params, last.as_deref());
         let begun = tokio::task::spawn_blocking(begin).await;
         begun.map_err(|_| XrpcError::internal())??
     };
@@ -93,13 +94,22 @@ async fn open(server: Arc<Server>, request: Request) -> Result<Response, XrpcErr
 }
 
 impl Walk {
-    fn begin(server: Arc<Server>, params: &Params, last: Option<&str>) -> Result<Self, XrpcError> {
+    fn begin(
+        server: Arc<Server>,
+        issuer: Option<&str>,
+        params: &Params,
+        last: Option<&str>,
+    ) -> Result<Self, XrpcError> {
         let live = server
             .live
             .clone()
             .ok_or_else(|| XrpcError::busy("nobody can listen here"))?;
         let name = params.need("feed")?.to_owned();
         let reader = server.actor(params.need("actor")?)?;
+        if issuer.is_some_and(|issuer| issuer != reader) {
+            let message = "feed actor must match the service-auth issuer";
+            return Err(XrpcError::forbidden(message));
+        }
         let scope = scope(&name);
         let from = params.get("cursor").or(last);
         let from = from.map(|text| cursor::read(&scope, text)).transpose()?;

@@ -43,6 +43,9 @@ pub enum Item {
     Commit(Commit),
     /// A repository as a whole, fetched to repair or to backfill.
     Snapshot(Snapshot),
+    /// Single records fetched from their host, with the revision that the repository had before;
+    /// the account's chain is left as it is.
+    Fetched { did: String, rev: u64, ops: Vec<Op> },
     /// A repository's root without its records; differs from ours: resync.
     Sync {
         did: String,

@@ -50,6 +50,7 @@ impl<'a> Apply<'a> {
         match item {
             Item::Commit(commit) => self.commit(commit)?,
             Item::Snapshot(snapshot) => self.snapshot(snapshot)?,
+            Item::Fetched { did, rev, ops } => self.fetched(did, *rev, ops)?,
             Item::Sync { did, rev, data } => self.sync(did, *rev, *data)?,
             Item::Account {
                 did,
@@ -173,6 +174,29 @@ impl<'a> Apply<'a> {
                 Some(queue) if !commit.was_held => self.queue(queue, author, stamp, op)?,
                 _ => self.op(author, stamp, op)?,
             }
+        }
+        Ok(())
+    }
+
+    /// Applies records that were fetched one by one. The chain must not move: it would hide
+    /// what the stream has yet to bring, and what it lost.
+    fn fetched(&mut self, did: &str, rev: u64, ops: &[Op]) -> Result<(), Error> {
+        let (key, known) = match self.known_did(did)? {
+            Some(found) => found,
+            None => (self.meet(did)?, Known::default()),
+        };
+        let author = Author {
+            key,
+            did,
+            snapshot: known.snapshot,
+        };
+        let stamp = Stamp {
+            rev,
+            live: true,
+            snapshot: true,
+        };
+        for op in ops {
+            self.op(author, stamp, op)?;
         }
         Ok(())
     }
