@@ -126,7 +126,9 @@ async fn explain(State(server): State<Arc<Server>>, request: Request) -> Respons
                 (Some(fanout), Some(number)) => fanout.standing(&plan.name, number),
                 _ => None,
             };
-            answer["completeAboveUs"] = json!(memory);
+            if let Some(fields) = answer.as_object_mut() {
+                fields.insert("completeAboveUs".to_owned(), json!(memory));
+            }
             feeds.push(answer);
         }
         if feeds.is_empty() {
