@@ -171,7 +171,12 @@ impl Fanout {
             return Ok(Some(ShownPage::default()));
         }
         let found = match state.timelines.read(&request) {
-            Read::Page { entries, next } => Some(self.found(&state, entries, next)),
+            Read::Page { entries, next } => {
+                let found = self.found(&state, entries, next);
+                // The lock is asked for again below: one that is held twice while a writer waits is held for ever.
+                drop(state);
+                Some(found)
+            }
             Read::Below => None,
             Read::Cold => {
                 drop(state);

@@ -58,6 +58,8 @@ pub enum Item {
         status: AccountStatus,
         time_us: Micros,
     },
+    /// What its host says of an account when asked, until the stream says something new; not counted as received.
+    Standing { did: String, status: AccountStatus },
     /// Handle or keys changed.
     Identity {
         did: String,

@@ -21,6 +21,7 @@ mod jetstream;
 mod lexicons;
 mod life;
 mod log_cli;
+mod log_faults;
 mod manners;
 mod measures;
 mod methods;
