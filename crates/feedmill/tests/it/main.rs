@@ -7,6 +7,7 @@ mod backfill;
 mod bad_input;
 mod bed;
 mod branches;
+mod busy_pages;
 mod cautions;
 mod dead;
 mod defaults;
