@@ -42,17 +42,19 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
         }
     }
     let records = crowd.engine.stats().records as f64;
-    let record = (resident() - begun) as f64 / records;
+    let record = resident().saturating_sub(begun) as f64 / records;
     let before = resident();
     for (reader, follows) in (0u32..).zip(&graph.follows) {
         crowd.register(reader, follows);
     }
     crowd.settle();
     let stats = crowd.engine.stats();
-    let timelines = (resident() - before) as f64;
+    let timelines = resident().saturating_sub(before) as f64;
     let entry = timelines / stats.entries as f64;
-    drop((crowd, graph));
-    let (reader, follow, account, key) = lists(scale);
+    // What is dropped would be used again, and then the next part would seem to cost nothing.
+    let mut kept = vec![crowd];
+    let (reader, follow, account, key) = lists(scale, &mut kept);
+    drop((kept, graph));
     let parts = Parts {
         record,
         reader,
@@ -93,10 +95,10 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
 }
 
 /// Bytes of a reader without follows, of a follow, of an account, of a followed key.
-fn lists(scale: f64) -> (f64, f64, f64, f64) {
+fn lists(scale: f64, kept: &mut Vec<Crowd>) -> (f64, f64, f64, f64) {
     let readers = scaled(200_000, scale) as u32;
     let keys = readers;
-    let grown = |follows: u32, spread: u32| {
+    let mut grown = |follows: u32, spread: u32| {
         let begun = resident();
         let mut crowd = Crowd::new(settings(ITEMS_MAX));
         let mut rng = Rng::new(5);
@@ -108,7 +110,8 @@ fn lists(scale: f64) -> (f64, f64, f64, f64) {
         }
         crowd.settle();
         let edges = crowd.engine.stats().edges as f64;
-        ((resident() - begun) as f64, edges)
+        kept.push(crowd);
+        (resident().saturating_sub(begun) as f64, edges)
     };
     // The same keys with twice the follows: what is more is follows alone.
     let (once, once_edges) = grown(40, keys);
