@@ -52,6 +52,8 @@ use crate::store::sqlite::SqliteStore;
 use crate::store::{Plan, SharedStore, StoreError};
 use crate::tend::{self, Tend};
 
+/// How often samples of metrics are put together; until then each is kept.
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 /// How often old blocks of the log are looked for.
 const RETAIN_EVERY: Duration = Duration::from_secs(60);
 
@@ -397,6 +399,15 @@ impl River {
         if let Some(file) = &config.log.file {
             router = router.merge(self.log(file, config, start)?);
         }
+        let mut stop = self.stop_sources.subscribe();
+        self.sources.push(tokio::spawn(async move {
+            while tokio::time::timeout(UPKEEP_EVERY, stop.changed())
+                .await
+                .is_err()
+            {
+                crate::metrics::recorder().run_upkeep();
+            }
+        }));
         self.server = Some(tokio::spawn(serve::run(
             listener,
             router,

@@ -43,6 +43,7 @@ use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
+use axum::serve::ListenerExt as _;
 use tokio::sync::{Semaphore, watch};
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
@@ -301,10 +302,13 @@ pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
         .merge(admin::routes())
         .route("/.well-known/did.json", get(did_document))
         .merge(direct)
-        .layer(CompressionLayer::new())
-        .layer(middleware::from_fn_with_state(Arc::clone(&server), limits))
-        .layer(CorsLayer::permissive().max_age(Duration::from_secs(86400)))
-        .layer(DefaultBodyLimit::max(body_bytes_max))
+        // One layer, the outermost first: each layer alone would be copied anew for every request.
+        .layer((
+            DefaultBodyLimit::max(body_bytes_max),
+            CorsLayer::permissive().max_age(Duration::from_secs(86400)),
+            middleware::from_fn_with_state(Arc::clone(&server), limits),
+            CompressionLayer::new(),
+        ))
         .with_state(server)
 }
 
@@ -314,6 +318,8 @@ pub async fn run(
     router: Router,
     mut stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
+    // An answer goes out whole; its last part must not wait for a word from the client.
+    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
     axum::serve(listener, router)
         .with_graceful_shutdown(async move {
             // An error means that the sender is gone: stop as well.

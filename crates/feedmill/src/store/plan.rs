@@ -195,6 +195,11 @@ impl Plan {
                     compared: queryable.compared,
                 };
                 plan.ladders.push(Ladder::new(nsid, steps));
+                let steps = Steps::Items {
+                    path: path.clone(),
+                    compared: queryable.compared,
+                };
+                plan.ladders.push(Ladder::new(nsid, steps));
             }
         }
         for (name, feed) in &config.feeds {
@@ -442,7 +447,10 @@ impl Plan {
         let ladders = self.ladders.iter().enumerate();
         let rungs = ladders
             .filter(|(_, ladder)| ladder.nsid == nsid)
-            .filter_map(|(index, ladder)| Some((LadderId(index), ladder.rung(value)?)))
+            .flat_map(|(index, ladder)| {
+                let rungs = ladder.rungs(value).into_iter();
+                rungs.map(move |rung| (LadderId(index), rung))
+            })
             .collect();
         Derived {
             lanes,

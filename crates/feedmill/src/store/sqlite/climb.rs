@@ -86,9 +86,9 @@ impl Pick<'_> {
             }
             Some(Steps::Field { .. }) => {
                 let record = record::json::from_json(&row.body).ok();
-                record.and_then(|record| ladder?.rung(&record))
+                record.and_then(|record| ladder?.rungs(&record).pop())
             }
-            None => None,
+            Some(Steps::Items { .. }) | None => None,
         };
         Ok(rung.unwrap_or(Rung::Missing))
     }

@@ -107,6 +107,7 @@ pub(super) fn feed(
             },
             lens: &query.lens,
             ids,
+            plan,
             before: query.before.as_ref(),
             limit: query.limit,
             scan_max: query.scan_max,

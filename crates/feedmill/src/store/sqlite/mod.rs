@@ -14,6 +14,7 @@ mod feed;
 mod graph;
 mod load;
 mod names;
+mod narrow;
 mod outbox;
 mod parked;
 mod pending;
