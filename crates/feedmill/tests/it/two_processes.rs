@@ -13,7 +13,7 @@ use sim::world::{World, WorldOptions};
 use crate::life::{Home, Life, PATIENCE, adds_up};
 
 /// How long a life may take to reach its crash point.
-const REACHED_MAX: Duration = Duration::from_secs(20);
+const REACHED_MAX: Duration = Duration::from_secs(120);
 
 async fn network(seed: u64) -> Network {
     let world = World::new(WorldOptions {

@@ -136,8 +136,6 @@ fn escape(byte: u8, out: &mut Vec<u8>) {
         b'\n' => b'n',
         b'\r' => b'r',
         b'\t' => b't',
-        0x08 => b'b',
-        0x0c => b'f',
         _ => {
             let digit = |nibble: u8| match nibble {
                 0..=9 => b'0' + nibble,

@@ -161,6 +161,18 @@ fn the_first_value_leaves_what_follows() {
     assert_eq!((value, rest), (Value::Int(1), &b"\x61a"[..]));
 }
 
+/// A record has one text, whichever way it went; fuzzing found two for a backspace.
+#[test]
+fn both_ways_to_json_write_every_character_alike() {
+    for letter in (0..0x300).filter_map(char::from_u32) {
+        let value = Value::Text(letter.to_string().into());
+        let (mut by_tree, mut by_bytes) = (Vec::new(), Vec::new());
+        record::json::to_json(&value, &mut by_tree);
+        to_json(&encode(&value), &mut by_bytes).unwrap();
+        assert_eq!(by_tree, by_bytes, "{letter:?}");
+    }
+}
+
 #[test]
 fn control_characters_and_quotes_become_escapes() {
     let text: String = (0u8..0x80).map(char::from).collect();
