@@ -168,13 +168,16 @@ impl Fanout {
         if state.hidden.contains(&reader) {
             return Ok(Some(ShownPage::default()));
         }
-        let found = match state.timelines.read(&request) {
+        let read = match state.timelines.read(&request) {
             Read::Page { entries, next } => Some(self.found(&state, entries, next)),
-            Read::Below => None,
-            Read::Cold => {
-                drop(state);
-                self.cold(&request, reader)?
-            }
+            Read::Below => return Ok(None),
+            Read::Cold => None,
+        };
+        // What follows takes the lock again, and twice at once would wait for a writer that waits for us.
+        drop(state);
+        let found = match read {
+            Some(found) => Some(found),
+            None => self.cold(&request, reader)?,
         };
         match found {
             Some(found) => self.complete(found),
