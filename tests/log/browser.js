@@ -18,9 +18,9 @@ await page.goto(`${url}/log.js`)
 const source = await readFile(new URL("./replica.test.js", import.meta.url), "utf8")
 await page.evaluate(async ({ source, url }) => {
   const { testReplica } = await import(URL.createObjectURL(new Blob([source], { type: "text/javascript" })))
-  const { LogReplica } = await import("/log.js")
+  const log = await import("/log.js")
   const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
-  await testReplica({ LogReplica, url, check: window.check, sleep })
+  await testReplica({ log, url, check: window.check, sleep })
 }, { source, url })
 
 // The page goes away without a goodbye; what was written is still there.

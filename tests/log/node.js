@@ -9,11 +9,11 @@ globalThis.WebSocket ??= WebSocket
 // The very file the server serves.
 const source = await (await fetch(`${url}/log.js`)).text()
 await writeFile(new URL("./log.mjs", import.meta.url), source)
-const { LogReplica } = await import("./log.mjs")
+const log = await import("./log.mjs")
 
 let failed = 0
 await testReplica({
-  LogReplica,
+  log,
   url,
   sleep: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
   check: (what, holds) => {

@@ -16,7 +16,7 @@ use crate::message::{
     Request, SubscribeRequest, Subscribed, Wanted,
 };
 use crate::page::{PageMax, PendingStart, Selection, Start};
-use crate::store::{AppendError, LogStore, Role, SpaceState, Subscription};
+use crate::store::{AppendError, FeedState, LogStore, Role, SpaceState, Subscription};
 use crate::writers::Writers;
 use std::fmt;
 
@@ -289,15 +289,21 @@ impl Authority<'_> {
         });
         let limit = limit.min(self.limits.list_feeds_max);
         let (namespace, after) = (request.namespace.as_deref(), request.after.as_deref());
-        let mut feeds = self.store.feeds(space, namespace, after, limit + 1)?;
+        let mut feeds = match &request.feed {
+            None => self.store.feeds(space, namespace, after, limit + 1)?,
+            Some(feed) => {
+                let fits = |feed: &FeedState| {
+                    namespace.is_none_or(|asked| feed.namespace.as_deref() == Some(asked))
+                };
+                self.store
+                    .feed(space, feed)?
+                    .filter(fits)
+                    .into_iter()
+                    .collect()
+            }
+        };
         let has_more = feeds.len() > limit;
         feeds.truncate(limit);
-        Ok(Feeds {
-            feeds: feeds
-                .into_iter()
-                .map(|feed| (feed.feed, feed.namespace, feed.position_max))
-                .collect(),
-            has_more,
-        })
+        Ok(Feeds { feeds, has_more })
     }
 }

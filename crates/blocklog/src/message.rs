@@ -17,7 +17,7 @@ mod request;
 
 pub use answer::{Advanced, Answer, Appended, Blocks, Feeds, Reply, Subscribed};
 pub use fault::{Fault, RefusedBlock};
-pub use form::BYTE_FIELDS;
+pub use form::{BYTE_FIELDS, parse_block};
 pub use request::{
     AppendRequest, From, Kind, ListRequest, QueryRequest, Request, SubscribeRequest, Wanted,
 };

@@ -3,7 +3,7 @@
 // In:    the address of a Feedmill, a space, perhaps some of its feeds.
 // Out:   the same blocks here, in IndexedDB, as they come; our own blocks there.
 // Never: a block dropped because the server does not have it: it waits, and is
-//        pushed again.
+//        pushed again; a block kept that is not what its hash or signature says.
 //
 // No build step: import it, as it is, from the server that serves the log.
 //
@@ -11,6 +11,8 @@
 //   const log = await LogReplica.open({ space: "notes", actorId: "ada" })
 //   log.addEventListener("change", async () => show(await log.read()))
 //   await log.append("my-feed", new TextEncoder().encode("hello"))
+//
+// With `key: await newKey()` the actor is that key, and signs what it writes.
 //
 // The rules are those of docs/protocol.md: blocks are pushed without positions
 // and pulled with them; a pulled page answers for a whole range of positions, so
@@ -33,6 +35,15 @@ export class LogError extends Error {
   }
 }
 
+/** A pulled block is not what it says it is. Nothing of its page was kept. */
+export class DamagedError extends Error {
+  constructor(what, block) {
+    super(`${what}: position ${block.position}, feed ${block.feedId}`)
+    this.code = "damaged"
+    this.block = block
+  }
+}
+
 export class LogReplica extends EventTarget {
   #base
   #space
@@ -40,6 +51,9 @@ export class LogReplica extends EventTarget {
   #actorId
   #namespace
   #WebSocket
+  #fetch
+  #key
+  #keys = new Map()
   #database
   #socket = null
   #timer = null
@@ -56,7 +70,8 @@ export class LogReplica extends EventTarget {
    * @param {string} [options.url] where the server is; the page's own origin unless given
    * @param {string} options.space
    * @param {string[]} [options.feeds] only these feeds; all unless given
-   * @param {string} options.actorId who writes here
+   * @param {string} [options.actorId] who writes here; the key itself where there is one
+   * @param {CryptoKeyPair} [options.key] an Ed25519 key that signs what is written here: `newKey()`
    * @param {string} [options.namespace] given to feeds that are made here
    * @param {string} [options.name] of the database; one per replica
    */
@@ -64,41 +79,60 @@ export class LogReplica extends EventTarget {
     const replica = new LogReplica(options)
     const indexedDB = options.indexedDB ?? globalThis.indexedDB
     const name = options.name ?? `feedmill log ${replica.#base} ${options.space} ${(options.feeds ?? []).join(" ")}`
+    if (options.key) replica.#actorId = await actorOf(options.key.publicKey)
     replica.#database = await openDatabase(indexedDB, name)
     replica.#listen()
     replica.sync()
     return replica
   }
 
-  constructor({ url, space, feeds, actorId, namespace, WebSocket }) {
+  constructor({ url, space, feeds, actorId, key, namespace, WebSocket, fetch }) {
     super()
     this.#base = (url ?? globalThis.location.origin).replace(/\/$/, "")
     this.#space = space
     this.#feeds = feeds
     this.#actorId = actorId
     this.#namespace = namespace
+    this.#key = key
     this.#WebSocket = WebSocket ?? globalThis.WebSocket
+    this.#fetch = fetch ?? globalThis.fetch.bind(globalThis)
   }
 
   /** Write the next block of a feed. It is kept at once and pushed when possible. */
   async append(feedId, data, { timestamp = Date.now() } = {}) {
     const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data
-    const block = await this.#change((stores) => {
-      const made = { feedId, actorId: this.#actorId, timestamp, data: toBase64(bytes) }
-      // The sequence is taken inside the transaction: two tabs never take the same.
-      return get(stores.tips, feedId).then((tip) => {
-        made.sequence = (tip?.sequence ?? 0) + 1
-        if (tip) {
-          made.predSequence = tip.sequence
-          made.predActorId = tip.actorId
-        }
-        hold(stores, made)
-        stores.tips.put({ feedId, sequence: made.sequence, actorId: made.actorId })
-        return made
+    let block
+    for (;;) {
+      const tip = await this.#look((stores) => get(stores.tips, feedId))
+      block = await this.#next(feedId, tip, { timestamp, data: toBase64(bytes) })
+      // The tip is looked at again inside the transaction: two tabs never take the same sequence.
+      const kept = await this.#change(async (stores) => {
+        const now = await get(stores.tips, feedId)
+        if (now?.sequence !== tip?.sequence || now?.actorId !== tip?.actorId) return false
+        hold(stores, block)
+        stores.tips.put(tipOf(block))
+        return true
       })
-    })
+      if (kept) break
+    }
     this.#changed()
     this.sync()
+    return block
+  }
+
+  /** The block behind `tip`, hashed, and signed where there is a key. */
+  async #next(feedId, tip, content) {
+    const block = { feedId, actorId: this.#actorId, sequence: (tip?.sequence ?? 0) + 1, ...content }
+    if (tip) {
+      block.predSequence = tip.sequence
+      block.predActorId = tip.actorId
+      if (tip.hash) block.predHash = tip.hash
+    }
+    block.hash = blockHash(this.#space, block)
+    if (this.#key) {
+      const signature = await crypto.subtle.sign("Ed25519", this.#key.privateKey, fromHex(block.hash))
+      block.signature = toBase64(new Uint8Array(signature))
+    }
     return block
   }
 
@@ -203,10 +237,34 @@ export class LogReplica extends EventTarget {
         continue
       }
       if (page.after !== state.after) throw new Error("the page is not the one asked for")
+      for (const block of page.blocks) await this.#verify(block)
       const moved = await this.#change((stores) => adopt(stores, state, page))
       if (moved) this.#changed()
       if (!page.hasMore) return
     }
+  }
+
+  /** Hold a pulled block against its hash and, where the actor is a key, its signature. */
+  async #verify(block) {
+    const hash = blockHash(this.#space, block)
+    if (block.hash !== undefined && block.hash !== hash) throw new DamagedError("not what its hash says", block)
+    block.hash = hash
+    if (!block.actorId.startsWith(KEY_PREFIX)) return
+    // Where the browser knows no Ed25519, hashes are all that is checked.
+    if (!globalThis.crypto?.subtle) return
+    let key = this.#keys.get(block.actorId)
+    if (key === undefined) {
+      const raw = fromHex(block.actorId.slice(KEY_PREFIX.length))
+      key = await crypto.subtle.importKey("raw", raw, "Ed25519", false, ["verify"]).catch((error) => {
+        if (error.name === "NotSupportedError") return null
+        throw new DamagedError("its actor is not a key", block)
+      })
+      this.#keys.set(block.actorId, key)
+    }
+    if (key === null) return
+    const signature = fromBase64(block.signature ?? "")
+    const holds = await crypto.subtle.verify("Ed25519", key, signature, fromHex(hash))
+    if (!holds) throw new DamagedError("its signature does not hold", block)
   }
 
   /** The server is not what it was: walk everything again, losing nothing. */
@@ -253,7 +311,7 @@ export class LogReplica extends EventTarget {
   async #ask(kind, message) {
     const requestId = `${Date.now()}-${++this.#requests}`
     const url = `${this.#base}/log/${encodeURIComponent(this.#space)}/${kind}`
-    const response = await fetch(url, {
+    const response = await this.#fetch(url, {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify({ requestId, ...message }),
@@ -318,13 +376,13 @@ async function adopt(stores, state, page) {
     const ours = await get(stores.blocks, keyOf(theirs))
     if (ours?.position === theirs.position && same(ours, theirs)) continue
     changed = true
-    if (ours && !same(ours, theirs)) stores.conflicts.put(ours)
-    const { position, hash, ...block } = theirs
+    if (ours && ours.hash !== theirs.hash) stores.conflicts.put(ours)
+    const { position, ...block } = theirs
     await place(stores, block, position)
     const tip = await get(stores.tips, block.feedId)
     const isTie = tip?.sequence === block.sequence && tip.actorId < block.actorId
     if (!tip || tip.sequence < block.sequence || isTie) {
-      stores.tips.put({ feedId: block.feedId, sequence: block.sequence, actorId: block.actorId })
+      stores.tips.put(tipOf(block))
     }
   }
   let healing = state.healing
@@ -340,9 +398,13 @@ async function adopt(stores, state, page) {
   return changed
 }
 
+/** Whether the two are one block; its content may have gone meanwhile. */
 function same(ours, theirs) {
-  const fields = ["data", "timestamp", "predSequence", "predActorId", "predHash", "signature"]
-  return theirs.purged !== undefined || fields.every((field) => ours[field] === theirs[field])
+  return ours.hash === theirs.hash && (ours.purged !== undefined) === (theirs.purged !== undefined)
+}
+
+function tipOf({ feedId, sequence, actorId, hash }) {
+  return { feedId, sequence, actorId, hash }
 }
 
 /** Keep a block that has no position yet. */
@@ -367,7 +429,7 @@ function keyOf(block) {
 }
 
 /** A block as the wire wants it. */
-function wire({ key, waiting, refused, position, namespace, hash, ...block }) {
+function wire({ key, waiting, refused, position, namespace, ...block }) {
   return block
 }
 
@@ -428,4 +490,121 @@ function toBase64(bytes) {
 
 function fromBase64(text) {
   return Uint8Array.from(atob(text), (character) => character.charCodeAt(0))
+}
+
+// --- Hashes and keys ---------------------------------------------------------
+
+const KEY_PREFIX = "ed25519:"
+const HASH_DOMAIN = "feedmill log block 1"
+
+/** A key to write with. It can be kept in IndexedDB, and never leaves the browser. */
+export function newKey() {
+  return crypto.subtle.generateKey("Ed25519", false, ["sign", "verify"])
+}
+
+/** The actor id of a public key. */
+export async function actorOf(publicKey) {
+  return KEY_PREFIX + toHex(new Uint8Array(await crypto.subtle.exportKey("raw", publicKey)))
+}
+
+/** The content hash of a block in a space, as docs/protocol.md defines it. */
+export function blockHash(space, block) {
+  const encoder = new TextEncoder()
+  const parts = []
+  const number = (value) => {
+    const bytes = new DataView(new ArrayBuffer(8))
+    bytes.setBigUint64(0, BigInt(value))
+    parts.push(new Uint8Array(bytes.buffer))
+  }
+  const text = (value) => {
+    const bytes = encoder.encode(value)
+    number(bytes.length)
+    parts.push(bytes)
+  }
+  parts.push(encoder.encode(HASH_DOMAIN))
+  text(space)
+  text(block.feedId)
+  text(block.actorId)
+  number(block.sequence)
+  if (block.predActorId === undefined) {
+    parts.push(Uint8Array.of(0))
+  } else {
+    parts.push(Uint8Array.of(block.predHash === undefined ? 1 : 2))
+    number(block.predSequence)
+    text(block.predActorId)
+    if (block.predHash !== undefined) parts.push(fromHex(block.predHash))
+  }
+  number(block.timestamp)
+  const data = block.purged ? undefined : fromBase64(block.data)
+  number(block.purged ? block.purged.bytes : data.length)
+  parts.push(block.purged ? fromHex(block.purged.hash) : sha256([data]))
+  return toHex(sha256(parts))
+}
+
+/** The first 32 bits of the fractional parts of a root of each of the first primes. */
+function rootsOfPrimes(count, root) {
+  const found = []
+  for (let candidate = 2; found.length < count; candidate++) {
+    let isPrime = true
+    for (let divisor = 2; divisor * divisor <= candidate; divisor++) isPrime &&= candidate % divisor !== 0
+    if (isPrime) found.push(((root(candidate) % 1) * 2 ** 32) >>> 0)
+  }
+  return found
+}
+
+const SHA_START = rootsOfPrimes(8, Math.sqrt)
+const SHA_ROUNDS = rootsOfPrimes(64, Math.cbrt)
+
+/**
+ * SHA-256 of several pieces as one. The browser has its own only in secure
+ * contexts, and a replica must be able to check what it reads everywhere.
+ */
+function sha256(parts) {
+  const length = parts.reduce((sum, part) => sum + part.length, 0)
+  const padded = new Uint8Array((((length + 8) >> 6) + 1) << 6)
+  let at = 0
+  for (const part of parts) {
+    padded.set(part, at)
+    at += part.length
+  }
+  padded[at] = 0x80
+  const view = new DataView(padded.buffer)
+  view.setBigUint64(padded.length - 8, BigInt(length) * 8n)
+  const state = Uint32Array.from(SHA_START)
+  const words = new Uint32Array(64)
+  for (let block = 0; block < padded.length; block += 64) compress(state, words, view, block)
+  const digest = new DataView(new ArrayBuffer(32))
+  state.forEach((word, index) => digest.setUint32(index * 4, word))
+  return new Uint8Array(digest.buffer)
+}
+
+function compress(state, words, view, block) {
+  const turn = (word, by) => (word >>> by) | (word << (32 - by))
+  for (let i = 0; i < 64; i++) {
+    if (i < 16) {
+      words[i] = view.getUint32(block + i * 4)
+      continue
+    }
+    const [early, late] = [words[i - 15], words[i - 2]]
+    const low = turn(early, 7) ^ turn(early, 18) ^ (early >>> 3)
+    const high = turn(late, 17) ^ turn(late, 19) ^ (late >>> 10)
+    words[i] = words[i - 16] + low + words[i - 7] + high
+  }
+  let [a, b, c, d, e, f, g, h] = state
+  for (let i = 0; i < 64; i++) {
+    const choice = (e & f) ^ (~e & g)
+    const first = (h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + choice + SHA_ROUNDS[i] + words[i]) | 0
+    const majority = (a & b) ^ (a & c) ^ (b & c)
+    const second = ((turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + majority) | 0
+    ;[h, g, f, e, d, c, b, a] = [g, f, e, (d + first) | 0, c, b, a, (first + second) | 0]
+  }
+  ;[a, b, c, d, e, f, g, h].forEach((word, index) => (state[index] += word))
+}
+
+function toHex(bytes) {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")
+}
+
+function fromHex(digits) {
+  return Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16))
 }

@@ -21,7 +21,8 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::check::chain;
-use crate::clock::Clock;
+use crate::clock::{Clock, Micros};
+use crate::host::Hosts;
 use crate::identity::Resolver;
 use crate::metrics as names;
 use crate::status::Status;
@@ -49,6 +50,7 @@ pub struct Backfill {
     pub every_s: i64,
     pub store: SharedStore,
     pub resolver: Arc<Resolver>,
+    pub hosts: Arc<Hosts>,
     pub clock: Clock,
     pub status: Arc<Status>,
     /// Tells the resync that accounts are due.
@@ -60,6 +62,9 @@ pub struct Backfill {
 enum Failed {
     #[error("host")]
     Host(#[from] reqwest::Error),
+    /// Not a failure: the host has enough to do.
+    #[error("the host asks for a pause of {} ms", .0 / 1000)]
+    Later(Micros),
     #[error("store")]
     Store(#[from] StoreError),
     #[error("the list has more pages than are read")]
@@ -122,6 +127,10 @@ impl Backfill {
                     pause = PAUSE;
                     self.status.listing.store(false, Ordering::Relaxed);
                     LOOK_EVERY
+                }
+                Err(Failed::Later(pause_us)) => {
+                    counter!(names::BACKFILL, "state" => "put-off").increment(1);
+                    Duration::from_micros(pause_us.unsigned_abs())
                 }
                 Err(error) => {
                     warn!(
@@ -208,7 +217,14 @@ impl Backfill {
                     address.push_str(&format!("&{name}={value}"));
                 }
             }
-            self.resolver.client().get(address).send().await
+            let now_us = self.clock.now_us();
+            let _permit = self.hosts.ask(&self.url, now_us).map_err(Failed::Later)?;
+            let response = self.resolver.client().get(address).send().await?;
+            let (status, headers) = (response.status().as_u16(), response.headers());
+            match self.hosts.heard(&self.url, status, headers, now_us) {
+                Some(pause_us) => Err(Failed::Later(pause_us)),
+                None => Ok(response),
+            }
         };
         let mut response = ask("listReposByCollection", Some(collection)).await?;
         if matches!(response.status().as_u16(), 404 | 501) {

@@ -7,6 +7,8 @@
 
 // Messages of Jetstream.
 pub mod jetstream;
+// Blocks of a peer's log.
+pub mod log;
 // Messages of Tap.
 pub mod tap;
 // Signatures, and whether a commit follows from the one before.
@@ -42,6 +44,7 @@ pub struct Decoder {
 pub enum Opener {
     Firehose(Decoder),
     Jetstream(jetstream::JetstreamDecoder),
+    Log(log::LogDecoder),
     Tap(tap::TapDecoder),
 }
 
@@ -51,6 +54,7 @@ impl Opener {
         match self {
             Self::Firehose(decoder) => decoder.open(message),
             Self::Jetstream(decoder) => decoder.open(message),
+            Self::Log(decoder) => decoder.open(message),
             Self::Tap(decoder) => decoder.open(message, now_us),
         }
     }

@@ -160,7 +160,11 @@ impl Resolver {
                 "only did:plc and did:web can be resolved",
             ));
         };
-        let document: Document = request.send().await?.error_for_status()?.json().await?;
+        let response = request.send().await?;
+        if matches!(response.status().as_u16(), 404 | 410) {
+            return Err(IdentityError::Unresolvable("there is no such DID"));
+        }
+        let document: Document = response.error_for_status()?.json().await?;
         let named = document.named();
         self.known
             .insert(did.to_owned(), (std::time::Instant::now(), named.clone()));

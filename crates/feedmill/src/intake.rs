@@ -294,8 +294,8 @@ fn doubted(opened: Opened, arrival: &Arrival) -> Opened {
     let letter = DeadLetter {
         did,
         rev,
-        stage: "verify".into(),
-        message: doubt.clone(),
+        stage: doubt.stage.into(),
+        message: doubt.message.clone(),
         raw: crate::check::bytes_for_inspection(&arrival.frame),
         ..DeadLetter::default()
     };

@@ -8,6 +8,9 @@ pub mod clock;
 // Named crash points.
 pub mod crash;
 
+// Every metric by name.
+pub mod metrics;
+
 // The log as a service: blocks in SQLite, over HTTP and WebSocket.
 pub mod replicate;
 
@@ -35,9 +38,6 @@ pub mod decode;
 // Dead letters, shown and tried again.
 pub mod dead;
 
-// Every metric by name.
-pub mod metrics;
-
 // What the process is doing right now.
 pub mod status;
 
@@ -53,6 +53,9 @@ pub mod tend;
 // Where an account lives, and with which key it signs.
 pub mod identity;
 
+// Hosts of accounts, asked no faster than they like.
+pub mod host;
+
 // Signatures, before frames are opened.
 pub mod notary;
 
@@ -64,6 +67,9 @@ pub mod backfill;
 
 // What is drawn from the outbox behind a cursor of its own.
 pub mod branch;
+
+// The outbox as a space of the log.
+pub mod publish;
 
 // Words, drawn from the outbox.
 pub mod search;

@@ -48,6 +48,26 @@ pub const REQUEST_SECONDS: &str = "feedmill_http_request_duration_seconds";
 pub const RECORD_CACHE: &str = "feedmill_record_cache_total";
 /// Feed pages answered, by where they came from.
 pub const PAGES: &str = "feedmill_feed_pages_total";
+/// Blocks added to the log, by how they came.
+pub const LOG_BLOCKS: &str = "feedmill_log_blocks_total";
+/// Messages of the log answered, by kind and result.
+pub const LOG_REQUESTS: &str = "feedmill_log_requests_total";
+/// Blocks given out in pages.
+pub const LOG_READ: &str = "feedmill_log_blocks_read_total";
+/// Blocks refused because another has their key.
+pub const LOG_CONFLICTS: &str = "feedmill_log_conflicts_total";
+/// Blocks let go by retention.
+pub const LOG_EVICTED: &str = "feedmill_log_blocks_evicted_total";
+/// WebSocket connections to the log, open now.
+pub const LOG_CONNECTIONS: &str = "feedmill_log_connections";
+/// Spaces of the log.
+pub const LOG_SPACES: &str = "feedmill_log_spaces";
+/// Live subscriptions, in all spaces.
+pub const LOG_SUBSCRIPTIONS: &str = "feedmill_log_subscriptions";
+/// Highest position, by space.
+pub const LOG_POSITION: &str = "feedmill_log_position";
+/// Positions that a replica has still to pull, by space.
+pub const LOG_BEHIND: &str = "feedmill_log_behind_positions";
 /// Changes a branch has still to draw, by branch.
 pub const BRANCH_BEHIND: &str = "feedmill_branch_behind_changes";
 /// Times a branch could not go on, by branch.
@@ -91,6 +111,28 @@ pub const ALL: &[(&str, &str)] = &[
         "records of feed pages looked for in memory, by result",
     ),
     (PAGES, "feed pages answered, by where they came from"),
+    (LOG_BLOCKS, "blocks added to the log, by how they came"),
+    (
+        LOG_REQUESTS,
+        "messages of the log answered, by kind and result",
+    ),
+    (LOG_READ, "blocks given out in pages"),
+    (
+        LOG_CONFLICTS,
+        "blocks refused because another has their key",
+    ),
+    (LOG_EVICTED, "blocks let go by retention"),
+    (
+        LOG_CONNECTIONS,
+        "WebSocket connections to the log, open now",
+    ),
+    (LOG_SPACES, "spaces of the log"),
+    (LOG_SUBSCRIPTIONS, "live subscriptions, in all spaces"),
+    (LOG_POSITION, "highest position, by space"),
+    (
+        LOG_BEHIND,
+        "positions that a replica has still to pull, by space",
+    ),
     (
         BRANCH_BEHIND,
         "changes a branch has still to draw, by branch",
@@ -112,7 +154,8 @@ pub fn recorder() -> &'static PrometheusHandle {
         drop(metrics::set_global_recorder(recorder));
         for (name, meaning) in ALL {
             match *name {
-                LAG | QUEUE | QUEUE_AGE | DEAD | PARKED | BRANCH_BEHIND => {
+                LAG | QUEUE | QUEUE_AGE | DEAD | PARKED | BRANCH_BEHIND | LOG_CONNECTIONS
+                | LOG_SPACES | LOG_SUBSCRIPTIONS | LOG_POSITION | LOG_BEHIND => {
                     describe_gauge!(*name, *meaning)
                 }
                 COMMIT_SECONDS | REQUEST_SECONDS => describe_histogram!(*name, *meaning),

@@ -9,7 +9,9 @@
 //! document is fetched, with all that he sends meanwhile, and everybody else
 //! goes on. So frames overtake each other between accounts, and the cursor
 //! must not: each frame that leaves says how far the cursor may go. A key that
-//! does not fit is fetched again once, for it may have been replaced.
+//! does not fit is fetched again once, for it may have been replaced. Where the
+//! world is at fault it is asked five times more; then the frame is a dead
+//! letter of stage `retryable`, and the resync goes on asking.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,19 +24,18 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::check::chain;
+use crate::clock::Micros;
 use crate::decode::Decoder;
 use crate::identity::{IdentityError, Resolver};
 use crate::metrics as names;
-use crate::source::Arrival;
+use crate::settle::{Next, Trouble};
+use crate::source::{Arrival, Doubt};
 
 /// Documents asked for at once.
 const AT_ONCE_MAX: usize = 64;
-/// Pauses between attempts to fetch a document; after the last the frame is doubted, and the resync goes on asking.
-const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 
 /// A key younger than this is not fetched again because a signature does not fit it.
 const REFRESH_AFTER: Duration = Duration::from_secs(1);
-const UNSIGNED: &str = "the commit is not signed with its account's key";
 
 /// A place in the stream: the host, its number there, and the order of arrival.
 type Place = (Arc<str>, i64, u64);
@@ -56,6 +57,8 @@ pub struct Notary {
     asked: JoinSet<Asked>,
     at_once: Arc<Semaphore>,
     arrived: u64,
+    /// How long a pause lasts.
+    lasts: fn(Micros) -> Duration,
 }
 
 /// Nobody takes the frames any more.
@@ -79,8 +82,15 @@ impl Notary {
             asked: JoinSet::new(),
             at_once: Arc::new(Semaphore::new(AT_ONCE_MAX)),
             arrived: 0,
+            lasts: |pause_us| Duration::from_micros(pause_us.unsigned_abs()),
         }
     }
+
+    /// With other pauses between attempts.
+    pub fn pausing(self, lasts: fn(Micros) -> Duration) -> Self {
+        Self { lasts, ..self }
+    }
+
     /// Passes frames on until they end. What still waits then is read again
     /// after the next start: no cursor went past it.
     pub async fn run(mut self, mut frames: mpsc::Receiver<Arrival>) {
@@ -128,7 +138,7 @@ impl Notary {
                 return self.pass(arrival, None).await;
             }
             if age < REFRESH_AFTER {
-                return self.pass(arrival, Some(UNSIGNED.into())).await;
+                return self.pass(arrival, Some(unsigned())).await;
             }
             self.resolver.forget(&did);
         }
@@ -141,18 +151,23 @@ impl Notary {
 
     fn ask(&mut self, did: String) {
         let (resolver, at_once) = (Arc::clone(&self.resolver), Arc::clone(&self.at_once));
+        let lasts = self.lasts;
         self.asked.spawn(async move {
-            let mut pauses = PAUSES.into_iter();
+            let mut attempt = 0;
             loop {
                 let permit = at_once.acquire().await;
                 let key = resolver.key(&did).await;
                 drop(permit);
-                match (key, pauses.next()) {
-                    (Err(IdentityError::Unreachable(_)), Some(pause)) => {
-                        tokio::time::sleep(pause).await;
+                let Err(IdentityError::Unreachable(error)) = key else {
+                    return (did, key);
+                };
+                match Trouble::Passing(error.to_string()).next(attempt) {
+                    Next::Retry { pause_us } | Next::Park { pause_us, .. } => {
+                        tokio::time::sleep(lasts(pause_us)).await;
                     }
-                    (key, _) => return (did, key),
+                    Next::Bury { .. } => return (did, Err(IdentityError::Unreachable(error))),
                 }
+                attempt += 1;
             }
         });
     }
@@ -169,12 +184,9 @@ impl Notary {
             let doubt = match (kind, &key) {
                 (Ok(Kind::Commit | Kind::Sync), Ok(key)) => {
                     let signed = self.decoder.is_signed_by(&arrival.frame, key);
-                    (!signed).then(|| UNSIGNED.to_owned())
+                    (!signed).then(unsigned)
                 }
-                (Ok(Kind::Commit | Kind::Sync), Err(error)) => Some(format!(
-                    "the account's key is not to be had: {}",
-                    chain(error)
-                )),
+                (Ok(Kind::Commit | Kind::Sync), Err(error)) => Some(keyless(error)),
                 _ => None,
             };
             self.places.remove(&place);
@@ -191,7 +203,7 @@ impl Notary {
     }
 
     /// Hands a frame on, with how far the cursor may go.
-    async fn pass(&mut self, arrival: Arrival, doubt: Option<String>) -> Result<(), Deaf> {
+    async fn pass(&mut self, arrival: Arrival, doubt: Option<Doubt>) -> Result<(), Deaf> {
         let result = if doubt.is_some() { "doubted" } else { "passed" };
         counter!(names::SIGNATURES, "result" => result).increment(1);
         let from = (Arc::clone(&arrival.row), i64::MIN, 0);
@@ -205,5 +217,23 @@ impl Notary {
             ..arrival
         };
         self.out.send(arrival).await.map_err(|_| Deaf)
+    }
+}
+
+fn unsigned() -> Doubt {
+    Doubt {
+        stage: "verify",
+        message: "the commit is not signed with its account's key".into(),
+    }
+}
+
+fn keyless(error: &IdentityError) -> Doubt {
+    let stage = match error {
+        IdentityError::Unreachable(_) => "retryable",
+        IdentityError::Unresolvable(_) => "verify",
+    };
+    Doubt {
+        stage,
+        message: format!("the account's key is not to be had: {}", chain(error)),
     }
 }

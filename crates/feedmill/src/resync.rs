@@ -3,7 +3,11 @@
 //! In:    accounts the store has marked.
 //! Out:   their repositories, fetched from their own hosts, applied as
 //!        snapshots together with the frames held since.
-//! Never: more than `resync_max` at once; a failure that is not tried again.
+//! Never: more than `resync_max` at once, nor more of one host than it likes; a
+//!        failure that is not tried again.
+//!
+//! Where a gap may have hidden how an account stands, and where a host does not
+//! give out a repository, the host is asked for the account's standing first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,19 +16,21 @@ use std::time::{Duration, Instant};
 
 use metrics::counter;
 use record::key::PublicKey;
+use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::check::chain;
-use crate::clock::Clock;
+use crate::clock::{Clock, Micros};
 use crate::crash;
 use crate::decode::{Decoder, RepositoryError};
+use crate::host::{Hosts, Permit};
 use crate::identity::{IdentityError, Resolver};
 use crate::metrics as names;
 use crate::status::Status;
 use crate::store::batch::{Batch, Item, Snapshot};
-use crate::store::{SharedStore, StoreError};
+use crate::store::{AccountStatus, SharedStore, StoreError};
 
 /// Largest repository fetched.
 const REPO_BYTES_MAX: usize = 1 << 30;
@@ -45,8 +51,16 @@ pub struct Resync {
     pub store: SharedStore,
     pub decoder: Decoder,
     pub resolver: Arc<Resolver>,
+    pub hosts: Arc<Hosts>,
     pub clock: Clock,
     pub status: Arc<Status>,
+}
+
+/// What `getRepoStatus` says.
+#[derive(Deserialize)]
+struct Standing {
+    active: bool,
+    status: Option<String>,
 }
 
 /// Why an account could not be repaired now.
@@ -56,6 +70,9 @@ enum Failed {
     Identity(#[from] IdentityError),
     #[error("host")]
     Host(#[from] reqwest::Error),
+    /// Not a failure: the host has enough to do.
+    #[error("the host asks for a pause of {} ms", .0 / 1000)]
+    Later(Micros),
     #[error("the repository is larger than the limit")]
     TooBig,
     #[error("repository")]
@@ -139,6 +156,12 @@ impl Resync {
                 counter!(names::RESYNCS, "result" => "ok").increment(1);
                 info!(did, records, "account is in step again");
             }
+            Err(Failed::Later(pause_us)) => {
+                let pause = waiting.get(&did).map_or(PAUSE / 2, |(_, pause)| *pause);
+                let rest = Duration::from_micros(pause_us.unsigned_abs());
+                counter!(names::RESYNCS, "result" => "later").increment(1);
+                waiting.insert(did, (Instant::now() + rest, pause));
+            }
             Err(error) => {
                 self.resolver.forget(&did);
                 let pause = waiting
@@ -158,14 +181,19 @@ impl Resync {
 
     async fn repair(&self, did: &str) -> Result<usize, Failed> {
         let host = self.resolver.host(did).await?;
+        let (store, account) = (Arc::clone(&self.store), did.to_owned());
+        let known = tokio::task::spawn_blocking(move || store.account(&account)).await??;
+        let (doubtful, broken) = known.map_or((false, true), |it| (it.doubtful, it.broken));
+        if doubtful && !(self.standing(&host, did).await?.visible() && broken) {
+            return Ok(0);
+        }
         let address = format!("{host}/xrpc/com.atproto.sync.getRepo?did={did}");
-        let mut response = self
-            .resolver
-            .client()
-            .get(address)
-            .send()
-            .await?
-            .error_for_status()?;
+        let (mut response, _permit) = self.ask(&host, &address).await?;
+        let gone = matches!(response.status().as_u16(), 400 | 404 | 410);
+        if gone && !self.standing(&host, did).await?.visible() {
+            return Ok(0); // it waits until the account is back
+        }
+        response.error_for_status_ref()?;
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await? {
             if bytes.len() + chunk.len() > REPO_BYTES_MAX {
@@ -179,6 +207,45 @@ impl Resync {
         };
         let (resync, did) = (self.clone(), did.to_owned());
         tokio::task::spawn_blocking(move || resync.apply(&did, &bytes, key.as_ref())).await?
+    }
+
+    /// Asks a host, unless it wants to be left alone.
+    async fn ask(&self, host: &str, address: &str) -> Result<(reqwest::Response, Permit), Failed> {
+        let permit = self.hosts.ask(host, self.clock.now_us());
+        let permit = permit.map_err(Failed::Later)?;
+        let response = self.resolver.client().get(address).send().await?;
+        let (status, now_us) = (response.status().as_u16(), self.clock.now_us());
+        match self.hosts.heard(host, status, response.headers(), now_us) {
+            Some(pause_us) => Err(Failed::Later(pause_us)),
+            None => Ok((response, permit)),
+        }
+    }
+
+    /// Asks its host how an account stands, and keeps that as of now. An account that its host
+    /// does not know is hidden and not purged: it may be on its way to another one.
+    async fn standing(&self, host: &str, did: &str) -> Result<AccountStatus, Failed> {
+        let address = format!("{host}/xrpc/com.atproto.sync.getRepoStatus?did={did}");
+        let (response, _permit) = self.ask(host, &address).await?;
+        let status = match response.status().as_u16() {
+            400 | 404 | 410 => AccountStatus::Deactivated,
+            _ => {
+                let told: Standing = response.error_for_status()?.json().await?;
+                AccountStatus::of(told.active, told.status.as_deref())
+            }
+        };
+        let batch = Batch {
+            source: self.source.clone(),
+            cursor: None,
+            now_us: self.clock.now_us(),
+            items: vec![Item::Account {
+                did: did.to_owned(),
+                status,
+                time_us: self.clock.now_us(),
+            }],
+        };
+        let store = Arc::clone(&self.store);
+        tokio::task::spawn_blocking(move || store.commit(batch)).await??;
+        Ok(status)
     }
 
     /// Applies a fetched repository and the frames held meanwhile, in one transaction.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::backfill::Backfill;
 use crate::branch::{self, Branch, BranchError};
@@ -27,13 +27,17 @@ use crate::check::{CheckError, Checker};
 use crate::clock::Clock;
 use crate::config::{Config, Source};
 use crate::decode::jetstream::JetstreamDecoder;
+use crate::decode::log::LogDecoder;
 use crate::decode::tap::TapDecoder;
 use crate::decode::{Decoder, Opener};
 use crate::fanout::Fanout;
+use crate::host::Hosts;
 use crate::identity::{IdentityError, Resolver};
 use crate::intake::{self, Gathering, Intake};
 use crate::notary::Notary;
+use crate::publish::Publisher;
 use crate::replicate;
+use crate::replicate::keeper;
 use crate::replicate::log::Log;
 use crate::replicate::sqlite::SqliteLog;
 use crate::resync::Resync;
@@ -44,6 +48,7 @@ use crate::serve::direct::{Direct, DirectError};
 use crate::serve::generator::Generator;
 use crate::serve::{self, Server};
 use crate::source::jetstream::Jetstream;
+use crate::source::log::LogStream;
 use crate::source::stream::{Dialect, Stream};
 use crate::source::tap::Acks;
 use crate::source::{Arrival, Rewind};
@@ -54,8 +59,6 @@ use crate::tend::{self, Tend};
 
 /// How often samples of metrics are put together; until then each is kept.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
-/// How often old blocks of the log are looked for.
-const RETAIN_EVERY: Duration = Duration::from_secs(60);
 
 /// Which parts of the river run in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +122,9 @@ fn nsids(config: &Config) -> Vec<String> {
 
 fn opener(source: &Source, decoder: &Decoder) -> Opener {
     let decoder = decoder.clone();
+    if let Some((_, space)) = source.log_space() {
+        return Opener::Log(LogDecoder::new(JetstreamDecoder::new(decoder), &space));
+    }
     match (&source.jetstream, &source.tap) {
         (Some(_), _) => Opener::Jetstream(JetstreamDecoder::new(decoder)),
         (None, Some(_)) => Opener::Tap(TapDecoder::new(decoder)),
@@ -204,6 +210,7 @@ impl River {
             &config.intake.plc_url,
             config.intake.did_web_url.as_deref(),
         )?);
+        let hosts = Arc::new(Hosts::new(config.intake.host_max));
         let broken = watch::Sender::new(0u64);
         for source in &config.sources {
             let frames = self.stream(config, source, &decoder, &resolver);
@@ -236,6 +243,7 @@ impl River {
                 store: Arc::clone(&self.store),
                 decoder,
                 resolver: Arc::clone(&resolver),
+                hosts: Arc::clone(&hosts),
                 clock: start.clock.clone(),
                 status: Arc::clone(&self.status),
             };
@@ -243,7 +251,7 @@ impl River {
             let task = resync.run(config.intake.resync_max, hints, stop);
             self.sources.push(tokio::spawn(task));
         }
-        self.backfill(config, start, resolver, broken);
+        self.backfill(config, start, (resolver, hosts), broken);
         Ok(())
     }
 
@@ -252,7 +260,7 @@ impl River {
         &mut self,
         config: &Config,
         start: &Start<'_>,
-        resolver: Arc<Resolver>,
+        (resolver, hosts): (Arc<Resolver>, Arc<Hosts>),
         broken: watch::Sender<u64>,
     ) {
         let Some(url) = &config.intake.backfill else {
@@ -264,6 +272,7 @@ impl River {
             every_s: (config.intake.backfill_h * 3600).cast_signed(),
             store: Arc::clone(&self.store),
             resolver,
+            hosts,
             clock: start.clock.clone(),
             status: Arc::clone(&self.status),
             broken,
@@ -285,6 +294,20 @@ impl River {
         let pending_max = config.intake.pending_max;
         let (sender, mut frames) = mpsc::channel(pending_max);
         let rewind = Arc::new(Rewind::default());
+        if let Some((url, space)) = source.log_space() {
+            let (name, intake) = (source.name(), config.intake.clone());
+            let log = LogStream {
+                name,
+                url,
+                space,
+                store: Arc::clone(&self.store),
+                intake,
+                status: Arc::clone(&self.status),
+                frames: sender,
+                rewind: Arc::clone(&rewind),
+            };
+            return self.log_stream(log, frames, rewind);
+        }
         let acks = Arc::new(Acks::default());
         let (dialect, kind) = match (&source.jetstream, &source.tap) {
             (Some(_), _) => {
@@ -323,6 +346,24 @@ impl River {
             frames,
             rewind,
             acks,
+        }
+    }
+
+    /// Starts reading the log of a peer.
+    fn log_stream(
+        &mut self,
+        stream: LogStream,
+        frames: mpsc::Receiver<Arrival>,
+        rewind: Arc<Rewind>,
+    ) -> Frames {
+        let named = (stream.name.clone(), StreamKind::Log);
+        self.status.streams.lock().push(named);
+        let task = stream.run(self.stop_sources.subscribe());
+        self.sources.push(tokio::spawn(task));
+        Frames {
+            frames,
+            rewind,
+            acks: None,
         }
     }
 
@@ -417,7 +458,7 @@ impl River {
         Ok(())
     }
 
-    /// Opens the log and keeps its retention; its paths join the server's.
+    /// Opens the log, publishes in it, and looks after it; its paths join the server's.
     fn log(
         &mut self,
         file: &Path,
@@ -426,26 +467,12 @@ impl River {
     ) -> Result<axum::Router, StartError> {
         let store = Arc::new(SqliteLog::open(file).map_err(StartError::Log)?);
         let log = Log::new(store, config.log.clone(), start.clock.clone());
-        let (keeper, mut stop) = (log.clone(), self.stop_sources.subscribe());
-        self.sources.push(tokio::spawn(async move {
-            while !*stop.borrow() {
-                tokio::select! {
-                    () = tokio::time::sleep(RETAIN_EVERY) => {}
-                    _ = stop.changed() => break,
-                }
-                let log = keeper.clone();
-                match tokio::task::spawn_blocking(move || log.retain()).await {
-                    Ok(Ok(0)) => {}
-                    Ok(Ok(blocks)) => {
-                        info!(blocks, "the log let go of blocks past their retention")
-                    }
-                    Ok(Err(error)) => {
-                        warn!(%error, "the log could not let go of old blocks; it will try again")
-                    }
-                    Err(_) => return,
-                }
-            }
-        }));
+        if let Some(space) = &config.log.publish {
+            let publisher = Publisher::new(log.clone(), space, start.clock.clone());
+            self.branch(Box::new(publisher.map_err(StartError::Log)?))?;
+        }
+        let keeper = keeper::run(log.clone(), self.stop_sources.subscribe());
+        self.sources.push(tokio::spawn(keeper));
         Ok(replicate::router(log))
     }
 

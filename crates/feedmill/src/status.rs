@@ -43,6 +43,7 @@ pub struct Status {
 pub enum StreamKind {
     Firehose,
     Jetstream,
+    Log,
     Tap,
 }
 
@@ -52,6 +53,7 @@ impl StreamKind {
         match self {
             Self::Firehose => "firehose",
             Self::Jetstream => "jetstream",
+            Self::Log => "log",
             Self::Tap => "tap",
         }
     }
@@ -61,6 +63,7 @@ impl StreamKind {
         match self {
             Self::Firehose => "detected: every commit names the one before",
             Self::Jetstream => "undetectable: a Jetstream does not say what came before",
+            Self::Log => "detected: positions and hashes tell what came before",
             Self::Tap => {
                 "left to the Tap: what we do not acknowledge comes again, what it missed it fetches itself"
             }

@@ -84,7 +84,8 @@ impl Tend {
         Ok(self.alert(now_us, waiting.dead))
     }
 
-    fn measure(&self, now_us: Micros) -> Result<(), StoreError> {
+    /// Sets the gauges of what waits in queues.
+    pub fn measure(&self, now_us: Micros) -> Result<(), StoreError> {
         for depth in self.store.queues()? {
             let age_us = depth.since_us.map_or(0, |since_us| now_us - since_us);
             gauge!(names::QUEUE, "queue" => depth.queue.clone()).set(depth.waiting as f64);

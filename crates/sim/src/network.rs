@@ -27,6 +27,7 @@ use crate::world::World;
 
 mod dictionary;
 mod directory;
+mod guard;
 mod jetstream;
 mod line;
 mod pds;
@@ -35,6 +36,8 @@ mod sync;
 mod tap;
 mod telling;
 mod xrpc;
+
+pub use guard::{Limit, Manners};
 
 /// Faults waiting to be done.
 const ORDERS_MAX: usize = 10_000;
@@ -177,6 +180,7 @@ pub(crate) struct Shared {
     pub(crate) pds_url: String,
     pub(crate) relay: Mischief,
     pub(crate) jetstream: Mischief,
+    guard: Mutex<guard::Guard>,
     tap: Mutex<tap::Outbox>,
     /// What Tap tells of events after this one is live.
     tap_live_after: u64,
@@ -272,6 +276,7 @@ impl Network {
             pds_url: url(pds.local_addr()?),
             relay: Mischief::new(options.faults.clone(), Tongue::Frames),
             jetstream: Mischief::new(options.jetstream_faults.clone(), Tongue::Json),
+            guard: Mutex::default(),
             tap: Mutex::default(),
             tap_live_after: backlog.last_seq(),
             tap_cuts: watch::Sender::new(0),
@@ -288,10 +293,9 @@ impl Network {
             tasks: Vec::new(),
         };
         network.serve(relay, relay::router().merge(sync::router()));
-        network.serve(
-            pds,
-            relay::router().merge(sync::router()).merge(pds::router()),
-        );
+        let all = relay::router().merge(sync::router()).merge(pds::router());
+        let guard = axum::middleware::from_fn_with_state(network.shared.clone(), guard::guard);
+        network.serve(pds, all.layer(guard));
         network.serve(plc, directory::plc_router());
         network.serve(web, directory::web_router());
         network.serve(jetstream, jetstream::router().merge(tap::router()));
@@ -327,6 +331,16 @@ impl Network {
     /// Tap's address for WebSocket clients; its channel is at `/channel`.
     pub fn tap_ws_url(&self) -> String {
         self.jetstream_ws_url()
+    }
+
+    /// Has the personal data server refuse what goes beyond a limit.
+    pub fn limit_pds(&self, limit: Limit) {
+        *lock(&self.shared.guard) = guard::Guard::new(limit);
+    }
+
+    /// How the personal data server was asked since it has a limit.
+    pub fn manners(&self) -> Manners {
+        lock(&self.shared.guard).manners
     }
 
     /// Cuts every connection to Tap.

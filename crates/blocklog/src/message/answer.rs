@@ -8,9 +8,11 @@ use super::RequestId;
 use super::fault::Fault;
 use super::field;
 use super::form;
-use crate::block::Held;
+use crate::block::{Hash, Held};
+use crate::chain::Tip;
 use crate::cursor::Epoch;
 use crate::limits::Limits;
+use crate::store::FeedState;
 use serde_json::{Map, Value, json};
 
 /// Blocks, in read order.
@@ -52,11 +54,11 @@ pub struct Appended {
     pub epoch: Epoch,
 }
 
-/// Feeds, by id: each with its namespace and its highest position.
+/// Feeds, by id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Feeds {
     /// The page.
-    pub feeds: Vec<(String, Option<String>, u64)>,
+    pub feeds: Vec<FeedState>,
     /// More follows behind the last.
     pub has_more: bool,
 }
@@ -170,15 +172,7 @@ fn answer_fields(answer: &Answer) -> Map<String, Value> {
             "epoch": appended.epoch.to_string(),
         }),
         Answer::Feeds(feeds) => {
-            let list = feeds
-                .feeds
-                .iter()
-                .map(|(feed, namespace, position_max)| match namespace {
-                    Some(namespace) => {
-                        json!({"feedId": feed, "namespace": namespace, "maxPosition": position_max})
-                    }
-                    None => json!({"feedId": feed, "maxPosition": position_max}),
-                });
+            let list = feeds.feeds.iter().map(feed_to_json);
             json!({"feeds": list.collect::<Value>(), "hasMore": feeds.has_more})
         }
     };
@@ -199,7 +193,7 @@ fn answer(message: &Value, space: &str, limits: &Limits) -> Result<Answer, Fault
     if let Some(list) = object.get("blocks").and_then(Value::as_array) {
         let blocks = list
             .iter()
-            .map(|block| form::from_json(block, space, limits));
+            .map(|block| form::parse_block(block, space, limits));
         let next_cursor = field::text(object, "nextCursor")?;
         return Ok(Answer::Blocks(Blocks {
             blocks: blocks.collect::<Result<_, _>>()?,
@@ -223,16 +217,8 @@ fn answer(message: &Value, space: &str, limits: &Limits) -> Result<Answer, Fault
         }));
     }
     if let Some(list) = object.get("feeds").and_then(Value::as_array) {
-        let feed = |value: &Value| {
-            let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-            let position_max = value
-                .get("maxPosition")
-                .and_then(Value::as_u64)
-                .unwrap_or(0);
-            Some((text("feedId")?, text("namespace"), position_max))
-        };
         return Ok(Answer::Feeds(Feeds {
-            feeds: list.iter().filter_map(feed).collect(),
+            feeds: list.iter().filter_map(feed_from_json).collect(),
             has_more: field::flag(object, "hasMore")?,
         }));
     }
@@ -243,6 +229,41 @@ fn answer(message: &Value, space: &str, limits: &Limits) -> Result<Answer, Fault
         }));
     }
     Err(Fault::bad("message", "is no answer"))
+}
+
+fn feed_to_json(feed: &FeedState) -> Value {
+    let mut row = json!({"feedId": feed.feed, "maxPosition": feed.position_max});
+    if let Some(fields) = row.as_object_mut() {
+        if let Some(namespace) = &feed.namespace {
+            fields.insert("namespace".into(), json!(namespace));
+        }
+        if let Some(tip) = &feed.tip {
+            let hash = tip.hash.to_string();
+            let tip = json!({"sequence": tip.sequence, "actorId": tip.actor, "hash": hash});
+            fields.insert("tip".into(), tip);
+        }
+    }
+    row
+}
+
+fn feed_from_json(value: &Value) -> Option<FeedState> {
+    let text =
+        |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    let number = |value: &Value, name: &str| value.get(name).and_then(Value::as_u64);
+    let tip = |tip: &Value| {
+        Some(Tip {
+            sequence: number(tip, "sequence")?,
+            actor: text(tip, "actorId")?,
+            hash: Hash::from_hex(&text(tip, "hash")?)?,
+        })
+    };
+    Some(FeedState {
+        feed: text(value, "feedId")?,
+        namespace: text(value, "namespace"),
+        tip: value.get("tip").and_then(tip),
+        position_max: number(value, "maxPosition").unwrap_or(0),
+        evicted_through: 0,
+    })
 }
 
 fn evicted(object: &Map<String, Value>) -> Result<Vec<(String, u64)>, Fault> {

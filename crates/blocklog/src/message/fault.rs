@@ -150,6 +150,18 @@ impl Fault {
     #[must_use]
     pub fn code(&self) -> &str {
         match self {
+            Self::Refused(blocks) => blocks
+                .first()
+                .map_or("refused", |first| first.code.as_str()),
+            Self::Foreign { code, .. } => code,
+            other => other.class(),
+        }
+    }
+
+    /// The stable code, from a list that no peer can make longer.
+    #[must_use]
+    pub fn class(&self) -> &'static str {
+        match self {
             Self::BadRequest { .. } => "badRequest",
             Self::UnknownKind { .. } => "unknownKind",
             Self::BadCursor => "badCursor",
@@ -160,13 +172,11 @@ impl Fault {
             Self::Replaced { .. } => "replaced",
             Self::RolledBack { .. } => "rolledBack",
             Self::Gone { .. } => "gone",
-            Self::Refused(blocks) => blocks
-                .first()
-                .map_or("refused", |first| first.code.as_str()),
+            Self::Refused(_) => "refused",
             Self::NotAllowed => "notAllowed",
             Self::RateLimited { .. } => "rateLimited",
             Self::Unavailable => "unavailable",
-            Self::Foreign { code, .. } => code,
+            Self::Foreign { .. } => "foreign",
         }
     }
 

@@ -58,7 +58,10 @@ pub(super) fn to_json(held: &Held) -> Value {
 }
 
 /// A block from a stranger, with the hash it has in `space`.
-pub(super) fn from_json(value: &Value, space: &str, limits: &Limits) -> Result<Held, Fault> {
+///
+/// # Errors
+/// If it is no block, or not the one its hash names.
+pub fn parse_block(value: &Value, space: &str, limits: &Limits) -> Result<Held, Fault> {
     let object = value
         .as_object()
         .ok_or_else(|| Fault::bad("blocks", "holds something other than objects"))?;

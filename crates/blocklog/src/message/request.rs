@@ -70,7 +70,7 @@ impl Kind {
             Ok(Self::Subscribe)
         } else if object
             .keys()
-            .all(|name| name == "requestId" || name == "namespace" || name == "after")
+            .all(|name| ["requestId", "namespace", "feedId", "after"].contains(&name.as_str()))
         {
             Ok(Self::List)
         } else {
@@ -143,6 +143,8 @@ pub struct AppendRequest {
 pub struct ListRequest {
     /// Of this namespace only.
     pub namespace: Option<String>,
+    /// This feed alone.
+    pub feed: Option<String>,
     /// Behind this feed id.
     pub after: Option<String>,
     /// How many at most.
@@ -193,6 +195,7 @@ impl Request {
             Kind::Append => append(object, space, limits).map(Self::Append),
             Kind::List => Ok(Self::List(ListRequest {
                 namespace: field::id(object, "namespace", limits)?,
+                feed: field::id(object, "feedId", limits)?,
                 after: field::id(object, "after", limits)?,
                 limit: limit(object)?,
             })),
@@ -234,7 +237,12 @@ impl Request {
                 put("blocks", append.blocks.iter().map(sealed_to_json).collect());
             }
             Self::List(list) => {
-                for (name, value) in [("namespace", &list.namespace), ("after", &list.after)] {
+                let texts = [
+                    ("namespace", &list.namespace),
+                    ("feedId", &list.feed),
+                    ("after", &list.after),
+                ];
+                for (name, value) in texts {
                     if let Some(value) = value {
                         put(name, json!(value));
                     }
@@ -362,7 +370,7 @@ fn append(object: &Object, space: &str, limits: &Limits) -> Result<AppendRequest
     let mut sealed = Vec::with_capacity(blocks.len());
     let mut bytes = 0;
     for block in blocks {
-        let held = form::from_json(block, space, limits)?;
+        let held = form::parse_block(block, space, limits)?;
         bytes += held.block.payload.size();
         sealed.push(Sealed {
             block: held.block,

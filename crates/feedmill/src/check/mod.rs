@@ -223,6 +223,7 @@ impl Checker {
         Verdict::Put(Put {
             cid,
             time_us: time.and_then(datetime::parse_us),
+            seen_us: None,
             links: found,
             derived: self.plan.derive(claim.collection, claim.did, value),
             body,

@@ -4,6 +4,7 @@ mod bench;
 mod config;
 mod dead;
 mod demo;
+mod log;
 mod run;
 mod simulate;
 
@@ -45,6 +46,9 @@ enum Verb {
     /// Dead letters: list, show, replay, discard
     #[command(subcommand)]
     Dead(dead::Dead),
+    /// The log: append, query, tail, list, replicate, verify
+    #[command(subcommand)]
+    Log(log::Log),
     /// Simulated networks
     #[command(subcommand)]
     Sim(simulate::Sim),
@@ -63,6 +67,7 @@ pub fn main() -> ExitCode {
         Verb::Init { file } => config::init(&file),
         Verb::CheckConfig { file } => config::check(&file),
         Verb::Dead(dead) => dead.run(),
+        Verb::Log(log) => log.run(),
         Verb::Sim(sim) => sim.run(),
         Verb::Bench(bench) => bench.run(),
     };

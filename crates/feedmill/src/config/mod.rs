@@ -193,6 +193,7 @@ impl Config {
             .or_else(|| self.timelines.fault())
             .or_else(|| self.serve.fault())
             .or_else(|| self.direct.fault(self))
+            .or_else(|| self.log.fault())
             .or_else(|| collection::relations_fault(&self.collections))
             .or_else(|| {
                 let unknown = |short: &&String| !self.collections.contains_key(*short);
@@ -266,6 +267,28 @@ mod tests {
     fn a_bad_url_is_named_with_its_line() {
         let text = format!("{BASE}[[source]]\nfirehose = \"http//relay\"\n");
         refused(&text, "line 7: source.0.firehose: ");
+    }
+
+    #[test]
+    fn what_is_published_needs_a_log_and_a_source_its_space() {
+        let publish = "[log]\npublish = \"river\"\n";
+        refused(&format!("{BASE}{publish}"), "log.publish: ");
+        for url in [
+            "http://host",
+            "host/log/river",
+            "http:///log/river",
+            "ftp://host/log/a",
+            "http://host/log/a/b",
+        ] {
+            refused(
+                &format!("{BASE}[[source]]\nlog = {url:?}\n"),
+                "source.0.log: ",
+            );
+        }
+        let text = format!("{BASE}[[source]]\nlog = \"https://host:1/log/river\"\n");
+        let config = Config::parse(&text).unwrap();
+        let expected = ("wss://host:1/log/river".to_owned(), "river".to_owned());
+        assert_eq!(config.sources[0].log_space(), Some(expected));
     }
 
     #[test]

@@ -16,6 +16,9 @@ pub struct Source {
     /// A Jetstream: `wss://host/subscribe`, or of version 2 `wss://host/xrpc/network.bsky.jetstream.subscribeEvents`.
     #[serde(default)]
     pub jetstream: Option<Urls>,
+    /// The log of another Feedmill: `http://host:port/log/space`, as its `log.publish` names the space.
+    #[serde(default)]
+    pub log: Option<String>,
     /// A Tap: `ws://host:2480`. It keeps the cursor, and is told what is durable.
     #[serde(default)]
     pub tap: Option<String>,
@@ -72,9 +75,9 @@ impl Source {
 
     /// The name under which the cursor is kept.
     pub fn name(&self) -> String {
-        match (&self.name, self.urls().into_iter().next()) {
+        match (&self.name, self.urls().first()) {
             (Some(name), _) => name.clone(),
-            (None, Some(url)) => url,
+            (None, Some(url)) => url.clone(),
             (None, None) => "source".into(),
         }
     }
@@ -83,20 +86,49 @@ impl Source {
     pub fn urls(&self) -> Vec<String> {
         let urls = self.firehose.as_ref().or(self.jetstream.as_ref());
         let all = urls.map(Urls::all).unwrap_or_default();
-        let all = all.into_iter().chain(self.tap.as_deref());
-        all.map(str::to_owned).collect()
+        all.into_iter()
+            .chain(self.tap.as_deref())
+            .chain(self.log.as_deref())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// The WebSocket address of a log's space, and the space; `None` where it is not one.
+    pub fn log_space(&self) -> Option<(String, String)> {
+        let url = self.log.as_deref()?;
+        let rest = match url.strip_prefix("http") {
+            Some(rest) => rest,
+            None => url.strip_prefix("ws")?,
+        };
+        let address = rest
+            .strip_prefix("s://")
+            .or_else(|| rest.strip_prefix("://"))?;
+        let (host, space) = address.split_once("/log/")?;
+        let whole = !host.is_empty() && !space.is_empty() && !space.contains(['/', '?', '#', '%']);
+        whole.then(|| (format!("ws{rest}"), space.to_owned()))
+    }
+
+    fn log_fault(&self, index: usize) -> Option<(String, String)> {
+        self.log_space().is_none().then(|| {
+            let url = self.log.as_deref().unwrap_or_default();
+            let problem = format!(
+                "{url:?} is not the address of a log's space such as \"https://feedmill.example/log/river\""
+            );
+            (format!("source.{index}.log"), problem)
+        })
     }
 
     pub(super) fn fault(&self, index: usize) -> Option<(String, String)> {
         let tap = self.tap.clone().map(Urls::One);
-        let (key, urls) = match (&self.firehose, &self.jetstream, &tap) {
-            (Some(urls), None, None) => ("firehose", urls),
-            (None, Some(urls), None) => ("jetstream", urls),
-            (None, None, Some(urls)) => ("tap", urls),
+        let (key, urls) = match (&self.firehose, &self.jetstream, &tap, &self.log) {
+            (Some(urls), None, None, None) => ("firehose", urls),
+            (None, Some(urls), None, None) => ("jetstream", urls),
+            (None, None, Some(urls), None) => ("tap", urls),
+            (None, None, None, Some(_)) => return self.log_fault(index),
             _ => {
                 return Some((
                     format!("source.{index}"),
-                    "needs exactly one of firehose, jetstream, tap".into(),
+                    "needs exactly one of firehose, jetstream, tap, log".into(),
                 ));
             }
         };
@@ -145,7 +177,7 @@ pub struct Store {
     pub url: String,
     /// Connections that answer reads.
     pub readers: NonZeroUsize,
-    /// Page cache of each connection, in MiB.
+    /// Page cache of each connection that reads, in MiB; the writer has four times as much.
     pub cache_mib: u32,
     /// Changes kept for branches that draw from the outbox.
     pub outbox_max: u64,
@@ -223,6 +255,8 @@ pub struct Intake {
     pub did_web_url: Option<String>,
     /// Repositories fetched at once when repairing a gap.
     pub resync_max: usize,
+    /// Requests made to one host at a time when fetching repositories and lists.
+    pub host_max: usize,
     /// A relay or host whose list of accounts is read at first, so that those it no longer streams are found.
     pub backfill: Option<String>,
     /// Hours until that list is read again; 0 reads it at every start.
@@ -236,7 +270,7 @@ impl Default for Intake {
             pending_max: 10_000,
             turn_max: 10_000,
             spill_max: 1_000_000,
-            batch_max: 1_000,
+            batch_max: 10_000,
             flush_ms: 20,
             frame_bytes_max: 5_000_000,
             record_bytes_max: 1_000_000,
@@ -246,6 +280,7 @@ impl Default for Intake {
             plc_url: "https://plc.directory".into(),
             did_web_url: None,
             resync_max: 8,
+            host_max: 2,
             backfill: None,
             backfill_h: 24,
         }
@@ -262,6 +297,7 @@ impl Intake {
             ("frame_bytes_max", self.frame_bytes_max),
             ("record_bytes_max", self.record_bytes_max),
             ("resync_max", self.resync_max),
+            ("host_max", self.host_max),
         ]
         .into_iter()
         .find(|(_, value)| *value == 0);

@@ -18,8 +18,8 @@ const NEWS_MAX: usize = 64;
 pub struct News {
     /// The highest position.
     pub position_max: u64,
-    /// The feeds that grew.
-    pub feeds: Arc<BTreeSet<String>>,
+    /// The feeds that grew; `None` where another process wrote and nobody knows.
+    pub feeds: Option<Arc<BTreeSet<String>>>,
     /// The namespace of the append, if one was named.
     pub namespace: Option<Arc<str>>,
 }
@@ -39,6 +39,15 @@ impl Hub {
             .entry(space.to_owned())
             .or_insert_with(|| broadcast::channel(NEWS_MAX).0);
         sender.subscribe()
+    }
+
+    /// Every space that somebody listens to.
+    pub fn listened(&self) -> Vec<String> {
+        let spaces = self.spaces.lock();
+        let heard = spaces
+            .iter()
+            .filter(|(_, sender)| sender.receiver_count() > 0);
+        heard.map(|(space, _)| space.clone()).collect()
     }
 
     /// Tell everybody who listens to `space`.

@@ -8,7 +8,9 @@ use super::hub::{Hub, News};
 use super::rate::Rate;
 use super::settings::LogSettings;
 use super::sqlite::SqliteLog;
+use super::sqlite::published::{Desk, Notice, PublishError};
 use crate::clock::Clock;
+use crate::metrics as names;
 use blocklog::authority::Authority;
 use blocklog::block::Held;
 use blocklog::chain::Draft;
@@ -18,6 +20,7 @@ use blocklog::message::{Answer, Fault, Kind, Reply, Request, RequestId};
 use blocklog::signature::Author;
 use blocklog::store::{AppendError, FeedName, LogStore, Role, StoreError};
 use blocklog::writers::Writers;
+use metrics::counter;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -117,6 +120,7 @@ impl Log {
     pub fn answer(&self, space: &str, kind: Option<Kind>, message: &Value) -> Reply {
         let id = RequestId::of(message, self.inner.limits.request_id_bytes_max);
         let outcome = self.outcome(space, kind, message);
+        measure(kind, &outcome);
         Reply { id, outcome }
     }
 
@@ -130,6 +134,10 @@ impl Log {
         }
         let request = Request::parse(message, kind, space, &inner.limits)?;
         let now_ms = self.now_ms();
+        let published = inner.settings.publish.as_deref() == Some(space);
+        if published && matches!(request, Request::Append(_)) {
+            return Err(Fault::NotAllowed); // what is said there is believed to be ours
+        }
         if let Request::Append(append) = &request {
             let taken = inner.rate.take(space, append.blocks.len() as u64, now_ms);
             taken.map_err(|retry_after_ms| Fault::RateLimited { retry_after_ms })?;
@@ -186,6 +194,26 @@ impl Log {
         Ok(written)
     }
 
+    /// Publish notices of the river, and move its place in the outbox. Blocks.
+    ///
+    /// # Errors
+    /// If another process has published meanwhile, or the store fails.
+    pub fn publish(
+        &self,
+        desk: &Desk<'_>,
+        from: Option<i64>,
+        to: Option<i64>,
+        notices: &[Notice],
+    ) -> Result<(), PublishError> {
+        let told = self.inner.store.publish(desk, from, to, notices)?;
+        if told.blocks > 0 {
+            counter!(names::LOG_BLOCKS, "by" => "river").increment(told.blocks);
+            let namespace = Some(desk.namespace);
+            self.tell(desk.space, told.position_max, told.feeds, namespace);
+        }
+        Ok(())
+    }
+
     /// Tell whoever listens that feeds have grown.
     pub fn tell(
         &self,
@@ -196,7 +224,7 @@ impl Log {
     ) {
         let news = News {
             position_max,
-            feeds: Arc::new(feeds),
+            feeds: Some(Arc::new(feeds)),
             namespace: namespace.map(Arc::from),
         };
         self.inner.hub.tell(space, news);
@@ -230,6 +258,36 @@ impl Log {
         }
         Ok(gone)
     }
+}
+
+/// Count an answer.
+fn measure(kind: Option<Kind>, outcome: &Result<Answer, Fault>) {
+    let kind = match (outcome, kind) {
+        (Ok(Answer::Blocks(_)), _) | (Err(_), Some(Kind::Query)) => "query",
+        (Ok(Answer::Subscribed(_)), _) | (Err(_), Some(Kind::Subscribe)) => "subscribe",
+        (Ok(Answer::Appended(_)), _) | (Err(_), Some(Kind::Append)) => "append",
+        (Ok(Answer::Feeds(_)), _) | (Err(_), Some(Kind::List)) => "list",
+        (Err(_), None) => "unknown",
+    };
+    let result = match outcome {
+        Ok(Answer::Blocks(page)) => {
+            counter!(names::LOG_READ).increment(page.blocks.len() as u64);
+            "ok"
+        }
+        Ok(Answer::Appended(appended)) => {
+            counter!(names::LOG_BLOCKS, "by" => "peer").increment(appended.positions.len() as u64);
+            "ok"
+        }
+        Ok(_) => "ok",
+        Err(fault) => {
+            if let Fault::Refused(blocks) = fault {
+                let taken = blocks.iter().filter(|block| block.code == "conflict");
+                counter!(names::LOG_CONFLICTS).increment(taken.count() as u64);
+            }
+            fault.class()
+        }
+    };
+    counter!(names::LOG_REQUESTS, "kind" => kind, "result" => result).increment(1);
 }
 
 /// Sixteen random bytes.

@@ -7,6 +7,9 @@
 // `[log]` in the configuration file.
 pub mod settings;
 
+// What a published block tells.
+pub mod event;
+
 // The log in SQLite.
 pub mod sqlite;
 
@@ -24,6 +27,9 @@ pub mod cbor;
 
 // The log of this process.
 pub mod log;
+
+// What is looked after while nobody asks.
+pub mod keeper;
 
 // The log over HTTP.
 pub mod service;

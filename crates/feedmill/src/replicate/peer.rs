@@ -10,6 +10,7 @@
 
 use super::hub::News;
 use super::log::{Log, random};
+use crate::metrics as names;
 use blocklog::limits::Limits;
 use blocklog::message::{Advanced, Answer, Reply, Request, RequestId, SubscribeRequest};
 use blocklog::page::Selection;
@@ -17,6 +18,7 @@ use blocklog::replica::{Mode, Target};
 use blocklog::store::{LogStore, ReplicaStore, Role, StoreError};
 use blocklog::sync::{Input, Sync, SyncReport, SyncSettings};
 use futures_util::{SinkExt, StreamExt};
+use metrics::{counter, gauge};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -245,6 +247,9 @@ impl Peer {
                     .iter()
                     .map(|held| held.block.feed.clone())
                     .collect();
+                let behind = page.position_max.saturating_sub(page.covered);
+                gauge!(names::LOG_BEHIND, "space" => self.settings.space.clone())
+                    .set(behind as f64);
                 Some((page.covered, feeds))
             }
             _ => None,
@@ -254,6 +259,8 @@ impl Peer {
         if let Some((position_max, feeds)) = learned
             && self.report().pulled > before
         {
+            let pulled = self.report().pulled - before;
+            counter!(names::LOG_BLOCKS, "by" => "pull").increment(pulled);
             self.log
                 .tell(&self.settings.space, position_max, feeds, None);
         }

@@ -60,6 +60,8 @@ impl KeepSetting {
 pub struct LogSettings {
     /// The file that holds the log; without it there is none.
     pub file: Option<std::path::PathBuf>,
+    /// The space in which the changes of every collection are published; without it none are.
+    pub publish: Option<String>,
     /// Whether a space that is not known is made by its first append or
     /// subscription.
     pub make_spaces: bool,
@@ -101,6 +103,7 @@ impl Default for LogSettings {
         let limits = Limits::default();
         Self {
             file: None,
+            publish: None,
             make_spaces: true,
             writers: WritersSetting::default(),
             keep: KeepSetting::default(),
@@ -122,6 +125,20 @@ impl Default for LogSettings {
 }
 
 impl LogSettings {
+    /// The first thing that makes no sense: its key and why.
+    #[must_use]
+    pub fn fault(&self) -> Option<(String, String)> {
+        let space = self.publish.as_deref()?;
+        let problem = match self.file {
+            None => "needs log.file too",
+            Some(_) if self.limits().allows_id(space) && !space.contains(['/', '?', '#', '%']) => {
+                return None;
+            }
+            Some(_) => "is not the name of a space: one to 512 bytes without / ? # %",
+        };
+        Some(("log.publish".into(), problem.into()))
+    }
+
     /// The limits of the log.
     #[must_use]
     pub fn limits(&self) -> Limits {

@@ -139,7 +139,8 @@ impl Connection {
                 news.namespace.as_ref().is_none_or(|of| **of == **namespace)
             }
             (Some(Selection::Feeds(feeds)), Some(news)) => {
-                feeds.iter().any(|feed| news.feeds.contains(feed))
+                let grew = news.feeds.as_ref();
+                grew.is_none_or(|grew| feeds.iter().any(|feed| grew.contains(feed)))
             }
         };
         if !concerns {

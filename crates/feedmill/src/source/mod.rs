@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 pub mod firehose;
 // Jetstream, versions 1 and 2.
 pub mod jetstream;
+// The log of a peer.
+pub mod log;
 // How long to wait before connecting again.
 pub mod pause;
 // One subscription and its pool of hosts.
@@ -31,7 +33,15 @@ pub struct Arrival {
     /// The cursor may not pass this number yet: an earlier frame still waits for something.
     pub floor: Option<i64>,
     /// Why it is not believed, where somebody on the way has found out.
-    pub doubt: Option<String>,
+    pub doubt: Option<Doubt>,
+}
+
+/// Why a frame is not believed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubt {
+    /// The stage of its dead letter: `verify` if the frame is at fault, `retryable` if the world is.
+    pub stage: &'static str,
+    pub message: String,
 }
 
 /// Cursors to read again from, by the name under which each is kept. The

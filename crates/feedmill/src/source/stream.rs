@@ -35,7 +35,7 @@ use crate::store::SharedStore;
 /// so that it can be refused by itself instead of costing the connection.
 const OVERSIZE: usize = 4;
 /// How long a host may take to accept a connection, or to answer a ping.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// How a host is asked, and what its messages are.
 #[derive(Debug, Clone)]
@@ -97,7 +97,7 @@ impl Ended {
     }
 }
 
-type Socket =
+pub(super) type Socket =
     tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
 
 /// The name under which a host's cursor is kept: the source's own, or in a pool one for each host.
@@ -275,7 +275,7 @@ fn is_too_old(error: &Error) -> bool {
 }
 
 /// Randomness for jitter.
-fn chance() -> f64 {
+pub(super) fn chance() -> f64 {
     let mut bytes = [0u8; 4];
     match getrandom::fill(&mut bytes) {
         Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),

@@ -91,6 +91,19 @@ impl AccountStatus {
         matches!(self, Self::Active | Self::Desynchronized | Self::Throttled)
     }
 
+    /// Why it is not active, as an `#account` event says it.
+    pub fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::Active => None,
+            Self::Takendown => Some("takendown"),
+            Self::Suspended => Some("suspended"),
+            Self::Deactivated => Some("deactivated"),
+            Self::Deleted => Some("deleted"),
+            Self::Desynchronized => Some("desynchronized"),
+            Self::Throttled => Some("throttled"),
+        }
+    }
+
     /// The number under which it is stored; visible ones are even.
     pub fn code(self) -> i64 {
         match self {
@@ -129,4 +142,6 @@ pub struct AccountState {
     pub data: Option<Cid>,
     /// Whether its chain broke and a resync is due.
     pub broken: bool,
+    /// Whether its status may have changed where we could not see it.
+    pub doubtful: bool,
 }

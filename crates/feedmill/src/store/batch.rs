@@ -142,6 +142,8 @@ pub struct Put {
     pub body: Vec<u8>,
     /// Its own time, where it has a well-formed one.
     pub time_us: Option<Micros>,
+    /// When it was first seen by whoever handed it on; `None`: now.
+    pub seen_us: Option<Micros>,
     /// References: (path, target).
     pub links: Vec<(String, String)>,
     /// Keys and follows.

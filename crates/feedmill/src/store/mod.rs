@@ -34,6 +34,8 @@ pub mod reference;
 pub mod rule;
 // Which records hold the words that somebody typed.
 pub mod search;
+// Newest versions of records, to be handed on.
+pub mod version;
 // Records as clients know them.
 pub mod shown;
 // The embedded implementation.
@@ -46,6 +48,7 @@ pub use letter::{Fate, LetterQuery};
 pub use page::{Children, FeedQuery, Lens, ListQuery, Page, Position, Row};
 pub use plan::{LaneId, Plan, SourceId};
 pub use reference::{Reference, Referrer, ReferrerQuery};
+pub use version::{Content, Standing, Version};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,8 +165,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// The newest handle of an account.
     fn handle_of(&self, did: &str) -> Result<Option<String>, StoreError>;
 
-    /// Accounts that wait for a resync, at most `limit`. A hidden one waits until it is back:
-    /// its host does not give its repository out.
+    /// Accounts that wait for a resync, at most `limit`. A hidden one waits until it is back,
+    /// for its host does not give its repository out; unless its standing is in doubt.
     fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError>;
 
     /// Frames held for an account since its chain broke, in order.
@@ -246,6 +249,19 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         after: Option<&(String, String)>,
         limit: usize,
     ) -> Result<Option<Vec<Reference>>, StoreError>;
+
+    /// What stands at each URI now, live or gone, in the order asked and in one snapshot; `None`
+    /// where nothing ever did, or all trace of it is purged.
+    fn versions(&self, uris: &[&str]) -> Result<Vec<Option<Version>>, StoreError>;
+
+    /// The same for all records, behind the number `after`, with their numbers.
+    fn versions_after(&self, after: i64, limit: usize) -> Result<Vec<(i64, Version)>, StoreError>;
+
+    /// How an account stands; `None` if never heard of.
+    fn standing(&self, did: &str) -> Result<Option<Standing>, StoreError>;
+
+    /// The same for all accounts whose status was ever told, behind the number `after`.
+    fn standings(&self, after: i64, limit: usize) -> Result<Vec<Standing>, StoreError>;
 
     /// Walks the graph of references, in one snapshot.
     fn walk(&self, walk: &graph::Walk) -> Result<graph::Walked, StoreError>;

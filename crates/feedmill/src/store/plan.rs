@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use record::value::Value;
 
 use crate::config::Config;
-use crate::config::collection::{Match, Method, Relation};
+use crate::config::collection::{Match, Relation};
 use crate::config::feed::KeyRule;
 use crate::expression::{Expression, Scope};
 use crate::local::{self, LocalId};
@@ -186,21 +186,9 @@ impl Plan {
                 plan.actors
                     .insert(nsid.clone(), config.direct.actor.clone());
             }
-            if collection.methods.contains(&Method::ListRecords) {
-                plan.lane(nsid, &["author".to_owned()], None, &[], false);
-            }
-            for (path, queryable) in &collection.queryable {
-                let steps = Steps::Field {
-                    path: path.clone(),
-                    compared: queryable.compared,
-                };
-                plan.ladders.push(Ladder::new(nsid, steps));
-                let steps = Steps::Items {
-                    path: path.clone(),
-                    compared: queryable.compared,
-                };
-                plan.ladders.push(Ladder::new(nsid, steps));
-            }
+            // Listed or not: an account that goes must find all that it wrote.
+            plan.lane(nsid, &["author".to_owned()], None, &[], false);
+            plan.raise(nsid, &collection.queryable);
         }
         for (name, feed) in &config.feeds {
             let targets = feed
@@ -279,6 +267,20 @@ impl Plan {
                 let relations = self.relations.entry(parent.collection.clone());
                 relations.or_default().push(related);
             }
+        }
+    }
+
+    /// The ladders of fields that may be asked and sorted by.
+    fn raise(&mut self, nsid: &str, fields: &BTreeMap<String, Queryable>) {
+        for (path, queryable) in fields {
+            let (path, compared) = (path.clone(), queryable.compared);
+            let steps = Steps::Field {
+                path: path.clone(),
+                compared,
+            };
+            self.ladders.push(Ladder::new(nsid, steps));
+            let steps = Steps::Items { path, compared };
+            self.ladders.push(Ladder::new(nsid, steps));
         }
     }
 

@@ -258,7 +258,7 @@ fn a_default_that_changed_in_the_types_shows_in_the_template() {
     changed["serve"]["bind"] = Value::Null;
     let lines = difference(TEMPLATE, &derived(&changed));
     assert!(
-        lines.contains("- #: batch_max = 1000 ") && lines.contains("+ #: batch_max = 77 "),
+        lines.contains("- #: batch_max = 10000 ") && lines.contains("+ #: batch_max = 77 "),
         "{lines}"
     );
     assert!(lines.contains("+ #: new_limit_max = 5"), "{lines}");

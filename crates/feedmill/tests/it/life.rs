@@ -170,7 +170,7 @@ impl Home {
     }
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
     listener.local_addr().expect("an address").port()
 }

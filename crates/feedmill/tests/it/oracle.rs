@@ -16,7 +16,7 @@ use sim::world::{World, WorldOptions};
 
 use crate::life::{Home, Life, adds_up};
 
-fn faults(seed: u64, rng: &mut Rng) -> Faults {
+pub(crate) fn faults(seed: u64, rng: &mut Rng) -> Faults {
     let mut faults = Faults {
         seed,
         ..Faults::none()

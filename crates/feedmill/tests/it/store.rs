@@ -58,6 +58,7 @@ impl Bench {
             cid: Some(record::cid::Cid::of_raw(body.as_bytes())),
             body: body.as_bytes().to_vec(),
             time_us,
+            seen_us: None,
             links: Vec::new(),
             derived: self.plan.derive(nsid, did, &value),
         })

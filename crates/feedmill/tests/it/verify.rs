@@ -1,6 +1,7 @@
 //! `verify = "full"`: signatures and inductive proofs, on real and forged commits.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -138,7 +139,8 @@ async fn notarised(court: &Court, frames: &[Bytes], web_url: Option<&str>) -> Ve
     let resolver = Resolver::new(&court.config.intake.plc_url, web).unwrap();
     let (input, frames_in) = mpsc::channel(1000);
     let (out, mut frames_out) = mpsc::channel(1000);
-    let notary = Notary::new(court.decoder.clone(), Arc::new(resolver), out, 1000);
+    let notary = Notary::new(court.decoder.clone(), Arc::new(resolver), out, 1000)
+        .pausing(|pause_us| Duration::from_micros(pause_us.unsigned_abs() / 200));
     tokio::spawn(notary.run(frames_in));
     for frame in frames {
         let arrival = Arrival {
@@ -163,7 +165,8 @@ async fn a_commit_signed_with_another_key_is_buried_and_its_account_fetched() {
     let court = court().await;
     let (did, frame) = commits(SEED, 0).swap_remove(0);
     let passed = notarised(&court, &[forged(&frame)], None).await;
-    assert!(passed[0].doubt.as_deref().unwrap().contains("not signed"));
+    let doubt = passed[0].doubt.clone().unwrap();
+    assert!(doubt.message.contains("not signed"), "{doubt:?}");
 
     let mut intake = Intake::new(
         "sim".into(),
@@ -221,6 +224,41 @@ async fn a_key_that_cannot_be_had_holds_up_only_its_own_account_and_the_cursor()
     let floors = passed.iter().map(|arrival| arrival.floor.unwrap());
     assert!(floors.clone().all(|at| at <= floor), "never past it");
     assert_eq!(floors.last(), Some(floor), "and up to it at last");
+    court.network.stop().await;
+}
+
+/// A host that is out of order is asked five times more; then its account's frame is put aside,
+/// and its repository is fetched when the host is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_the_world_withholds_is_asked_for_five_times_more_and_then_given_up() {
+    use axum::http::StatusCode;
+    let court = court().await;
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&asked);
+    let broken = axum::Router::new().fallback(async move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        StatusCode::INTERNAL_SERVER_ERROR
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, broken).await });
+    let frame = commit_of_a_web_account();
+    let passed = notarised(&court, std::slice::from_ref(&frame), Some(&url)).await;
+    assert_eq!(asked.load(Ordering::SeqCst), 6, "once, and five times more");
+    assert_eq!(passed[0].doubt.as_ref().unwrap().stage, "retryable");
+    let mut intake = Intake::new(
+        "sim".into(),
+        Opener::Firehose(court.decoder.clone()),
+        court.store.clone(),
+        Arc::new(Rewind::default()),
+        Arc::new(Status::default()),
+    );
+    intake.step(Clock::Wall.now_us(), &passed).unwrap();
+    assert_eq!(court.store.dead(None, 10).unwrap()[0].stage, "retryable");
+    assert_eq!(
+        court.store.broken_accounts(10).unwrap(),
+        [commit(&frame).repo]
+    );
     court.network.stop().await;
 }
 

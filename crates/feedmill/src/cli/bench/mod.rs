@@ -10,6 +10,7 @@ mod crowd;
 mod decode;
 mod intake;
 mod load;
+mod log;
 mod meter;
 mod read;
 mod redis;
@@ -51,6 +52,8 @@ enum Name {
     Coldstart,
     /// Delete and unfollow
     Delete,
+    /// Appends and pages of the log, up to ten million blocks
+    Log,
     /// Fan-out and read at one and at ten million records
     Growth,
     /// Pages over HTTP, hydrated and as skeletons
@@ -108,6 +111,7 @@ impl Bench {
             Name::Fanout => timelines::fanout(scale)?,
             Name::Coldstart => timelines::coldstart(scale),
             Name::Delete => timelines::delete(scale)?,
+            Name::Log => log::run(scale)?,
             Name::Growth => timelines::growth(scale),
             Name::Read => read::run(scale)?,
             Name::Static => return read::serve_static(&self.body),

@@ -116,30 +116,40 @@ impl<'a> Batch<'a> {
         author: &Author,
         drafts: &[Draft],
     ) -> Result<Vec<Held>, AppendError> {
-        let mut written = Vec::with_capacity(drafts.len());
+        let written = drafts
+            .iter()
+            .map(|draft| self.write_one(name, author, draft))
+            .collect::<Result<_, _>>()?;
+        self.finish().map_err(passing)?;
+        Ok(written)
+    }
+
+    /// Make and insert the next block of a feed; [`Batch::finish`] must follow.
+    pub(super) fn write_one(
+        &mut self,
+        name: &FeedName<'_>,
+        author: &Author,
+        draft: &Draft,
+    ) -> Result<Held, AppendError> {
         let place = match self.existing(name.feed).map_err(passing)? {
             Some(place) => place,
             None => self.make_feed(name.feed, name.namespace).map_err(passing)?,
         };
-        for draft in drafts {
-            let state = self.feeds.get(place).map(|feed| &feed.state);
-            let tip = state.and_then(|state| state.tip.as_ref());
-            let namespace = state.and_then(|state| state.namespace.clone());
-            let sealed = next(&self.space.id, name.feed, tip, author, draft)
-                .ok_or(StoreError::Damaged("a feed has used up its sequences"))?;
-            let position = self.insert(place, &sealed).map_err(passing)?;
-            let position = position.ok_or(StoreError::Damaged(
-                "a feed's tip is below one of its blocks",
-            ))?;
-            written.push(Held {
-                block: sealed.block,
-                hash: sealed.hash,
-                position,
-                namespace,
-            });
-        }
-        self.finish().map_err(passing)?;
-        Ok(written)
+        let state = self.feeds.get(place).map(|feed| &feed.state);
+        let tip = state.and_then(|state| state.tip.as_ref());
+        let namespace = state.and_then(|state| state.namespace.clone());
+        let sealed = next(&self.space.id, name.feed, tip, author, draft)
+            .ok_or(StoreError::Damaged("a feed has used up its sequences"))?;
+        let position = self.insert(place, &sealed).map_err(passing)?;
+        let position = position.ok_or(StoreError::Damaged(
+            "a feed's tip is below one of its blocks",
+        ))?;
+        Ok(Held {
+            block: sealed.block,
+            hash: sealed.hash,
+            position,
+            namespace,
+        })
     }
 
     /// Where the row of a known feed is.
@@ -264,7 +274,8 @@ impl<'a> Batch<'a> {
         Ok(Some(position))
     }
 
-    fn finish(self) -> Result<()> {
+    /// Write back the counters of the space and of every feed that was touched.
+    pub(super) fn finish(self) -> Result<()> {
         self.feeds
             .iter()
             .try_for_each(|feed| feed.advance(self.connection))?;

@@ -12,6 +12,7 @@ mod append;
 mod keep;
 mod learn;
 mod page;
+pub mod published;
 mod row;
 mod schema;
 mod space;
@@ -87,6 +88,30 @@ impl SqliteLog {
             connection
                 .execute("VACUUM INTO ?1", [to.as_ref()])
                 .map(|_| ())
+        })
+    }
+
+    /// A number that changes when another process has written to the file.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn foreign_writes(&self) -> Result<i64, StoreError> {
+        let writer = self.writer.lock();
+        writer
+            .pragma_query_value(None, "data_version", |row| row.get(0))
+            .map_err(passing)
+    }
+
+    /// Subscriptions that have not expired, in all spaces.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn live_subscriptions(&self, now_ms: u64) -> Result<u64, StoreError> {
+        self.reading(|connection| {
+            let sql = "SELECT count(*) FROM subscriptions WHERE expiresAt > ?1";
+            connection
+                .prepare_cached(sql)?
+                .query_row([row::signed(now_ms)], |found| row::number(found, 0))
         })
     }
 

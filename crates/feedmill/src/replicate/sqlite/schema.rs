@@ -12,7 +12,7 @@
 use rusqlite::{Connection, TransactionBehavior};
 
 /// Each entry takes the file from its index to the next version.
-const MIGRATIONS: [&str; 1] = [V1];
+const MIGRATIONS: [&str; 2] = [V1, V2];
 
 const V1: &str = "
 CREATE TABLE spaces (
@@ -153,6 +153,23 @@ CREATE TABLE producers (
     epoch      INTEGER NOT NULL,
     sequence   INTEGER NOT NULL,
     PRIMARY KEY (streamId, producerId)
+) STRICT, WITHOUT ROWID;
+";
+
+/// What of the river is published: up to where, and which positions tell of which URI.
+const V2: &str = "
+CREATE TABLE publications (
+    spaceId TEXT PRIMARY KEY,
+    through INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE published (
+    spaceId  TEXT NOT NULL,
+    uri      TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    rev      INTEGER NOT NULL,
+    live     INTEGER NOT NULL,
+    PRIMARY KEY (spaceId, uri, position)
 ) STRICT, WITHOUT ROWID;
 ";
 

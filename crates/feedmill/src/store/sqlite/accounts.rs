@@ -83,7 +83,18 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    pub(super) fn known(&self, key: i64) -> Result<Option<Known>, Error> {
+    pub(super) fn known(&mut self, key: i64) -> Result<Option<Known>, Error> {
+        if let Some(known) = self.names.accounts.get(&key) {
+            return Ok(Some(known.clone()));
+        }
+        let found = self.read_account(key)?;
+        if let Some(known) = &found {
+            self.names.accounts.insert(key, known.clone());
+        }
+        Ok(found)
+    }
+
+    fn read_account(&self, key: i64) -> Result<Option<Known>, Error> {
         self.tx
             .prepare_cached(
                 "SELECT status, status_us, rev, data, snapshot, repair FROM account WHERE key = ?1",
@@ -140,6 +151,9 @@ impl<'a> Apply<'a> {
             self.tx
                 .prepare_cached("UPDATE account SET rev = ?2, data = ?3 WHERE key = ?1")?
                 .execute(params![key, commit.rev.cast_signed(), bytes(data)])?;
+            if let Some(mut cached) = self.names.accounts.get_mut(&key) {
+                (cached.rev, cached.data) = (commit.rev, data);
+            }
         }
         self.count_filtered(commit);
         let author = Author {
@@ -199,6 +213,7 @@ impl<'a> Apply<'a> {
     }
 
     pub(super) fn mark(&mut self, key: i64, did: &str, repair: i64) -> Result<(), Error> {
+        self.names.accounts.remove(&key);
         self.tx
             .prepare_cached("UPDATE account SET repair = ?2 WHERE key = ?1")?
             .execute(params![key, repair])?;
@@ -258,6 +273,7 @@ impl<'a> Apply<'a> {
             self.op(author, stamp, op)?;
         }
         self.delete_absent(author, snapshot)?;
+        self.names.accounts.remove(&key);
         let (rev, data) = if snapshot.rev >= known.rev {
             (snapshot.rev, snapshot.data)
         } else {
@@ -351,13 +367,14 @@ impl<'a> Apply<'a> {
         self.tx
             .prepare_cached(
                 "INSERT INTO account (key, status, status_us) VALUES (?1, ?2, ?3)
-                 ON CONFLICT (key) DO UPDATE SET status = ?2, status_us = ?3",
+                 ON CONFLICT (key) DO UPDATE SET status = ?2, status_us = ?3, doubt = 0",
             )?
             .execute(params![key, status.code(), time_us])?;
         if !was_visible && status.visible() {
             self.books().recount(self.names, key, did, 1)?;
         }
         self.tally.applied += 1;
+        self.names.accounts.remove(&key);
         if status == AccountStatus::Deleted {
             self.purge(key, did, &known)?;
         }

@@ -36,12 +36,16 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Marks every account that is in step, and has every list read again from its beginning.
+    /// Marks every account that is in step, doubts every account's standing, and has every list read again from its beginning.
     pub(super) fn all_due(&mut self) -> Result<(), Error> {
         let deleted = AccountStatus::Deleted.code();
+        self.names.accounts.clear();
         self.tx
             .prepare_cached("UPDATE account SET repair = ?1 WHERE repair = 0 AND status <> ?2")?
             .execute([DUE, deleted])?;
+        self.tx
+            .prepare_cached("UPDATE account SET doubt = 1 WHERE status <> ?1")?
+            .execute([deleted])?;
         self.tx
             .prepare_cached("UPDATE source SET cursor = 0 WHERE name LIKE ?1")?
             .execute([format!("{BACKFILL}%")])?;

@@ -11,12 +11,13 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 use super::derive::{self, Ids, Subject};
 use super::names::{Names, hash};
 use super::pending::{Origin, Turn};
+use super::reference;
 use crate::clock::Micros;
 use crate::store::account::Accounting;
 use crate::store::batch::{Op, Put, Verdict};
-use crate::store::change::Change;
+use crate::store::change::{Change, Published};
 use crate::store::letter::Fate;
-use crate::store::plan::Plan;
+use crate::store::plan::{Derived, Plan};
 
 pub(super) const LIVE: i64 = 0;
 pub(super) const DELETED: i64 = 1;
@@ -197,7 +198,7 @@ impl Apply<'_> {
         // First sight survives edits, not recreation.
         let seen = match &stored {
             Some(old) if old.state == LIVE => old.seen,
-            _ => self.seen_us(),
+            _ => put.seen_us.unwrap_or(i64::MAX).min(self.seen_us()),
         };
         let time = match put.time_us {
             Some(time) if time <= seen => time,
@@ -217,8 +218,8 @@ impl Apply<'_> {
                     .prepare_cached("UPDATE record SET rev = ?2, state = 0, time = ?3, seen = ?4, cid = ?5, body = ?6 WHERE id = ?1")?
                     .execute(params![old.id, stamp.rev.cast_signed(), time, seen, cid, body])?;
                 self.tx
-                    .prepare_cached("DELETE FROM reference WHERE record = ?1")?
-                    .execute([old.id])?;
+                    .prepare_cached("DELETE FROM reference WHERE id BETWEEN ?1 AND ?2")?
+                    .execute(reference::places(old.id))?;
                 old.id
             }
             None => {
@@ -235,20 +236,9 @@ impl Apply<'_> {
             }
         };
         self.refer(id, &put.links)?;
-        let lanes = if place_again {
-            let subject = at.subject(id, time);
-            self.books()
-                .enter(self.names, subject, at.nsid, &put.derived)?;
-            derive::add(
-                self.tx,
-                self.names,
-                self.ids,
-                subject,
-                &put.derived,
-                &mut self.changes,
-            )?
-        } else {
-            Vec::new()
+        let lanes = match place_again {
+            true => self.place(at.subject(id, time), at.nsid, &put.derived)?,
+            false => Vec::new(),
         };
         self.changes.push(Change::Put {
             record: id,
@@ -257,6 +247,19 @@ impl Apply<'_> {
             lanes,
         });
         Ok(())
+    }
+
+    /// Adds everything that is derived from a record; returns its places in lanes.
+    fn place(
+        &mut self,
+        subject: Subject<'_>,
+        nsid: &str,
+        derived: &Derived,
+    ) -> Result<Vec<Published>, Error> {
+        let books = self.books();
+        books.enter(self.names, subject, nsid, derived)?;
+        let changes = &mut self.changes;
+        derive::add(self.tx, self.names, self.ids, subject, derived, changes)
     }
 
     /// Takes an edited record's derived rows away if the edit moves it; says whether it did.
@@ -352,8 +355,8 @@ impl Apply<'_> {
             &mut self.changes,
         )?;
         self.tx
-            .prepare_cached("DELETE FROM reference WHERE record = ?1")?
-            .execute([id])?;
+            .prepare_cached("DELETE FROM reference WHERE id BETWEEN ?1 AND ?2")?
+            .execute(reference::places(id))?;
         *self.live.entry(at.collection).or_default() -= 1;
         self.changes.push(Change::Delete {
             record: id,
@@ -363,11 +366,14 @@ impl Apply<'_> {
     }
 
     fn refer(&mut self, id: i64, links: &[(String, String)]) -> Result<(), Error> {
-        for (path, target) in links {
+        let [first, last] = reference::places(id);
+        for (place, (path, target)) in (first..=last).rev().zip(links) {
             let path = self.names.path(self.tx, path)?;
             self.tx
-                .prepare_cached("INSERT OR IGNORE INTO reference (record, path, uri, target) VALUES (?1, ?2, ?3, ?4)")?
-                .execute(params![id, path, target, hash(target)])?;
+                .prepare_cached(
+                    "INSERT INTO reference (id, path, uri, target) VALUES (?1, ?2, ?3, ?4)",
+                )?
+                .execute(params![place, path, target, hash(target)])?;
         }
         Ok(())
     }

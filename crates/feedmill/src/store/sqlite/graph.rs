@@ -101,12 +101,13 @@ impl Walker<'_> {
         let Some(record) = number(self.connection, uri)? else {
             return Ok(Vec::new());
         };
+        let [first, last] = super::reference::places(record);
         self.connection
             .prepare_cached(
                 "SELECT p.text, f.uri FROM reference f JOIN path p ON p.id = f.path
-                 WHERE f.record = ?1 AND (?2 IS NULL OR p.text = ?2) ORDER BY p.text, f.uri LIMIT ?3",
+                 WHERE f.id BETWEEN ?1 AND ?4 AND (?2 IS NULL OR p.text = ?2) ORDER BY f.id DESC LIMIT ?3",
             )?
-            .query_map(params![record, self.walk.path, self.room()], |row| {
+            .query_map(params![first, self.walk.path, self.room(), last], |row| {
                 Ok((row.get(0)?, row.get(1)?))
             })?
             .collect()
@@ -117,7 +118,7 @@ impl Walker<'_> {
             .prepare_cached(&format!(
                 "SELECT k.text, c.nsid, r.rkey, p.text FROM reference f CROSS JOIN path p ON p.id = f.path
                  CROSS JOIN {ROW_FROM} WHERE f.target = ?1 AND f.uri = ?2 AND (?3 IS NULL OR p.text = ?3)
-                 AND r.id = f.record AND {VISIBLE} ORDER BY f.record DESC, p.text LIMIT ?4"
+                 AND r.id = f.record AND {VISIBLE} ORDER BY f.id DESC LIMIT ?4"
             ))?
             .query_map(
                 params![hash(uri), uri, self.walk.path, self.room()],

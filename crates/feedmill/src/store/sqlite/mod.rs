@@ -25,6 +25,7 @@ mod reference;
 mod schema;
 mod sieve;
 mod tally;
+mod version;
 mod writer;
 
 use std::path::PathBuf;
@@ -41,11 +42,15 @@ use super::change::{Drawn, Follows, Loaded};
 use super::graph::{Walk, Walked};
 use super::page::{Children, FeedQuery, ListQuery, Page, Position, Row};
 use super::plan::{LaneId, Plan, SourceId};
+use super::version::{Standing, Version};
 use super::{
     Committed, Counts, LetterQuery, Reference, Referrer, ReferrerQuery, Store, StoreError, Waiting,
 };
 use derive::Ids;
 use writer::Writer;
+
+/// How many times a reader's page cache the writer has: it touches every index with every record.
+const WRITER_CACHE: u32 = 4;
 
 /// The embedded store.
 #[derive(Debug)]
@@ -67,7 +72,7 @@ impl SqliteStore {
     /// Opens or creates the store of a configuration, and brings it in line with the plan.
     pub fn open(settings: &crate::config::Store, plan: Plan) -> Result<Self, StoreError> {
         let place = Place::of(&settings.url);
-        let mut connection = place.connect(settings.cache_mib)?;
+        let mut connection = place.connect(settings.cache_mib.saturating_mul(WRITER_CACHE))?;
         schema::migrate(&mut connection).map_err(sql)?;
         let ids = rebuild::align(&mut connection, &plan).map_err(sql)?;
         let plan = Arc::new(plan);
@@ -222,6 +227,22 @@ impl Store for SqliteStore {
         })
     }
 
+    fn versions(&self, uris: &[&str]) -> Result<Vec<Option<Version>>, StoreError> {
+        self.read(|connection| version::versions(connection, uris))
+    }
+
+    fn versions_after(&self, after: i64, limit: usize) -> Result<Vec<(i64, Version)>, StoreError> {
+        self.read(|connection| version::versions_after(connection, after, limit))
+    }
+
+    fn standing(&self, did: &str) -> Result<Option<Standing>, StoreError> {
+        self.read(|connection| version::standing(connection, did))
+    }
+
+    fn standings(&self, after: i64, limit: usize) -> Result<Vec<Standing>, StoreError> {
+        self.read(|connection| version::standings(connection, after, limit))
+    }
+
     fn head(&self) -> Result<i64, StoreError> {
         self.read(outbox::head)
     }
@@ -255,7 +276,9 @@ impl Store for SqliteStore {
     fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError> {
         self.read(|connection| {
             connection
-                .prepare_cached("SELECT k.text FROM account a JOIN key k ON k.id = a.key WHERE a.repair > 0 AND a.status % 2 = 0 ORDER BY a.repair DESC LIMIT ?1")?
+                .prepare_cached("SELECT k.text FROM account a JOIN key k ON k.id = a.key WHERE a.key IN (
+                        SELECT key FROM account WHERE repair > 0 AND status % 2 = 0 UNION SELECT key FROM account WHERE doubt > 0
+                     ) ORDER BY a.repair DESC LIMIT ?1")?
                 .query_map([limit as i64], |row| row.get(0))?
                 .collect()
         })

@@ -7,6 +7,8 @@ use quick_cache::unsync::Cache;
 use rusqlite::{Connection, Error, OptionalExtension, params};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::accounts::Known;
+
 /// Ids kept in memory.
 const CACHED_MAX: usize = 200_000;
 
@@ -35,6 +37,8 @@ pub(super) struct Names {
     keys: Cache<Box<str>, i64>,
     collections: Cache<Box<str>, i64>,
     paths: Cache<Box<str>, i64>,
+    /// Rows of accounts, as this writer last saw or wrote them.
+    pub(super) accounts: Cache<i64, Known>,
 }
 
 impl std::fmt::Debug for Names {
@@ -51,6 +55,7 @@ impl Names {
             keys: Cache::new(CACHED_MAX),
             collections: Cache::new(1024),
             paths: Cache::new(4096),
+            accounts: Cache::new(CACHED_MAX),
         }
     }
 

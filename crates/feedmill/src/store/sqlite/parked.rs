@@ -507,6 +507,7 @@ impl Apply<'_> {
                         cid: cid.and_then(|bytes| Cid::from_bytes(&bytes).ok()),
                         body: row.get::<_, String>(10)?.into_bytes(),
                         time_us: row.get(11)?,
+                        seen_us: None,
                         links: serde_json::from_str(&links).unwrap_or_default(),
                         derived: Default::default(),
                     },

@@ -232,6 +232,7 @@ impl<'a> Apply<'a> {
         let links = put.and_then(|put| serde_json::to_string(&put.links).ok());
         let cid = put.and_then(|put| put.cid.map(|cid| cid.as_bytes().to_vec()));
         let body = put.map(|put| String::from_utf8_lossy(&put.body));
+        let told_us = put.and_then(|put| put.seen_us).unwrap_or(i64::MAX);
         self.tx
             .prepare_cached(
                 "INSERT INTO pending (queue, source, cursor, author, collection, rkey, rev, live, seen, cid, body, time, links, letter)
@@ -239,7 +240,7 @@ impl<'a> Apply<'a> {
             )?
             .execute(params![
                 queue as i64, self.source, self.cursor, it.author.key, collection, it.op.rkey,
-                it.stamp.rev.cast_signed(), it.stamp.live, self.now_us, cid, body,
+                it.stamp.rev.cast_signed(), it.stamp.live, told_us.min(self.now_us), cid, body,
                 put.and_then(|put| put.time_us), links, letter
             ])?;
         self.tally.pending += 1;
@@ -319,6 +320,7 @@ impl<'a> Apply<'a> {
             return Ok(Verdict::Put(Put {
                 cid: cid.and_then(|bytes| Cid::from_bytes(&bytes).ok()),
                 time_us: row.get(12)?,
+                seen_us: None, // its origin carries it
                 links: serde_json::from_str(&links).unwrap_or_default(),
                 // Derived anew: the configuration may have changed while it waited.
                 derived: derive::of_body(self.plan, nsid, did, &body),

@@ -277,7 +277,7 @@ pub(super) fn account(connection: &Connection, did: &str) -> Result<Option<Accou
         return Ok(None);
     };
     connection
-        .prepare_cached("SELECT status, rev, data, repair FROM account WHERE key = ?1")?
+        .prepare_cached("SELECT status, rev, data, repair, doubt FROM account WHERE key = ?1")?
         .query_row([key], |row| {
             let data: Option<Vec<u8>> = row.get(2)?;
             Ok(AccountState {
@@ -285,6 +285,7 @@ pub(super) fn account(connection: &Connection, did: &str) -> Result<Option<Accou
                 rev: row.get::<_, i64>(1)?.cast_unsigned(),
                 data: data.and_then(|bytes| record::cid::Cid::from_bytes(&bytes).ok()),
                 broken: row.get::<_, i64>(3)? != super::accounts::IN_STEP,
+                doubtful: row.get(4)?,
             })
         })
         .optional()

@@ -9,6 +9,15 @@ use super::names::hash;
 use super::read::{ROW, ROW_FROM, VISIBLE, record, to_row};
 use crate::store::reference::{Reference, Referrer, ReferrerQuery};
 
+/// References of one record at most.
+const PLACES: i64 = 1 << 20;
+
+/// The first and the last number that a record's references may have.
+pub(super) fn places(record: i64) -> [i64; 2] {
+    let first = record.saturating_mul(PLACES);
+    [first, first.saturating_add(PLACES - 1)]
+}
+
 /// Visible records that refer to a URI.
 pub(super) fn referrers(
     connection: &Connection,
@@ -18,15 +27,18 @@ pub(super) fn referrers(
         Some((record, path)) => (*record, path.as_str()),
         None => (i64::MAX, ""),
     };
+    let [_, last] = places(before);
     connection
         .prepare_cached(&format!(
             "SELECT {ROW}, p.text FROM reference f CROSS JOIN path p ON p.id = f.path CROSS JOIN {ROW_FROM}
-             WHERE f.target = ?1 AND f.uri = ?2 AND (?3 IS NULL OR p.text = ?3)
+             WHERE f.target = ?1 AND f.id <= ?7 AND f.uri = ?2 AND (?3 IS NULL OR p.text = ?3)
              AND (f.record < ?4 OR (f.record = ?4 AND p.text > ?5)) AND r.id = f.record AND {VISIBLE}
-             ORDER BY f.record DESC, p.text LIMIT ?6"
+             ORDER BY f.id DESC LIMIT ?6"
         ))?
         .query_map(
-            params![hash(&query.uri), query.uri, query.path, before, path, query.limit as i64],
+            params![
+                hash(&query.uri), query.uri, query.path, before, path, query.limit as i64, last
+            ],
             |row| {
                 Ok(Referrer {
                     row: to_row(row)?,
@@ -47,13 +59,14 @@ pub(super) fn references(
     let Some(from) = record(connection, uri)? else {
         return Ok(None);
     };
+    let [first, last] = places(from.id);
     let (path, target) = after.map_or(("", ""), |(path, uri)| (path, uri));
     let found: Vec<(String, String)> = connection
         .prepare_cached(
             "SELECT p.text, f.uri FROM reference f JOIN path p ON p.id = f.path
-             WHERE f.record = ?1 AND (p.text, f.uri) > (?2, ?3) ORDER BY p.text, f.uri LIMIT ?4",
+             WHERE f.id BETWEEN ?1 AND ?5 AND (p.text, f.uri) > (?2, ?3) ORDER BY f.id DESC LIMIT ?4",
         )?
-        .query_map(params![from.id, path, target, limit as i64], |row| {
+        .query_map(params![first, path, target, limit as i64, last], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })?
         .collect::<Result<_, _>>()?;

@@ -58,10 +58,12 @@ CREATE TABLE follow (
 
 -- target is the hash of uri: looked up backward by it, checked by the text.
 CREATE TABLE path (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+-- id is the record's, shifted, and a place that falls with (path, uri): rows are appended, one record's lie
+-- together, and the index by target holds two integers and no text.
 CREATE TABLE reference (
-    record INTEGER NOT NULL, path INTEGER NOT NULL, uri TEXT NOT NULL, target INTEGER NOT NULL,
-    PRIMARY KEY (record, path, uri)
-) WITHOUT ROWID;
+    id INTEGER PRIMARY KEY, record INTEGER GENERATED ALWAYS AS (id >> 20) VIRTUAL,
+    path INTEGER NOT NULL, uri TEXT NOT NULL, target INTEGER NOT NULL
+);
 CREATE INDEX reference_by_target ON reference (target);
 
 CREATE TABLE dead (
@@ -128,6 +130,10 @@ CREATE TRIGGER dead_more AFTER INSERT ON dead BEGIN UPDATE size SET rows = rows 
 CREATE TRIGGER dead_less AFTER DELETE ON dead BEGIN UPDATE size SET rows = rows - 1 WHERE name = 'dead'; END;
 CREATE TRIGGER held_more AFTER INSERT ON held BEGIN UPDATE size SET rows = rows + 1 WHERE name = 'held'; END;
 CREATE TRIGGER held_less AFTER DELETE ON held BEGIN UPDATE size SET rows = rows - 1 WHERE name = 'held'; END;
+", "
+-- doubt: the status may have changed where we could not see it; the host is to be asked.
+ALTER TABLE account ADD COLUMN doubt INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX account_by_doubt ON account (doubt) WHERE doubt > 0;
 "];
 
 /// Brings a connection's file to the newest version.
@@ -141,12 +147,17 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
     tx.commit()
 }
 
+/// Pages of the log before they are moved into the file. Rare checkpoints write a page that many
+/// transactions touched once.
+const CHECKPOINT_PAGES: i64 = 65_536;
+
 /// Settings of every connection.
 pub(super) fn prepare(connection: &Connection, cache_mib: u32) -> Result<(), Error> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "cache_size", -(i64::from(cache_mib) * 1024))?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.busy_timeout(std::time::Duration::from_secs(30))?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(())

@@ -67,6 +67,7 @@ impl Writer {
             names: Names::new(),
             outbox_max,
             head: Arc::clone(&head),
+            version: 0,
         };
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
@@ -120,6 +121,8 @@ struct Desk {
     names: Names,
     outbox_max: u64,
     head: Arc<Head>,
+    /// Changes when another process has written, and what is remembered may not be so.
+    version: i64,
 }
 
 impl Desk {
@@ -171,6 +174,12 @@ impl Desk {
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(sql)?;
+        let version = tx
+            .pragma_query_value(None, "data_version", |row| row.get(0))
+            .map_err(sql)?;
+        if std::mem::replace(&mut self.version, version) != version {
+            self.names.forget();
+        }
         let mut done = Vec::with_capacity(batches.len());
         let mut head = outbox::head(&tx).map_err(sql)?;
         for batch in batches {
