@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use record::value::Value;
 
 use crate::config::Config;
-use crate::config::collection::{Match, Relation};
+use crate::config::collection::{Match, Queryable, Relation};
 use crate::config::feed::KeyRule;
 use crate::expression::{Expression, Scope};
 use crate::local::{self, LocalId};

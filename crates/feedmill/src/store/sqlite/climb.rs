@@ -43,7 +43,7 @@ impl Pick<'_> {
     }
 
     /// The same page of a feed that ends, whose records are few enough to be sorted here.
-    pub(super) fn arranged(&self, plan: &Plan, sort: &Sort, rows: Vec<Row>) -> Result<Page, Error> {
+    pub(super) fn arranged(&self, sort: &Sort, rows: Vec<Row>) -> Result<Page, Error> {
         let mut all = Vec::with_capacity(rows.len());
         for row in rows {
             all.push((self.rung_of(sort, &row)?, row));
