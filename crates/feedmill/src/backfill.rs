@@ -219,7 +219,7 @@ impl Backfill {
             }
             let now_us = self.clock.now_us();
             let _permit = self.hosts.ask(&self.url, now_us).map_err(Failed::Later)?;
-            let response = self.resolver.client().get(address).send().await?;
+            let response = self.resolver.named_client().get(address).send().await?;
             let (status, headers) = (response.status().as_u16(), response.headers());
             match self.hosts.heard(&self.url, status, headers, now_us) {
                 Some(pause_us) => Err(Failed::Later(pause_us)),

@@ -20,6 +20,9 @@ pub mod expression;
 // Configuration.
 pub mod config;
 
+// To whom this process talks.
+pub mod reach;
+
 // What is done about a record that could not go on.
 pub mod settle;
 

@@ -44,6 +44,10 @@ pub const COMMIT_SECONDS: &str = "feedmill_store_commit_seconds";
 pub const REQUESTS: &str = "feedmill_http_requests_total";
 /// Seconds a request took, by method.
 pub const REQUEST_SECONDS: &str = "feedmill_http_request_duration_seconds";
+/// Connections of clients that are open.
+pub const HTTP_CONNECTIONS: &str = "feedmill_http_connections";
+/// Requests and connections that met a limit, by limit.
+pub const LIMITED: &str = "feedmill_http_limited_total";
 /// Records of feed pages looked for in memory, by result.
 pub const RECORD_CACHE: &str = "feedmill_record_cache_total";
 /// Feed pages answered, by where they came from.
@@ -106,6 +110,11 @@ pub const ALL: &[(&str, &str)] = &[
     (COMMIT_SECONDS, "seconds a store transaction took"),
     (REQUESTS, "requests answered, by method and status"),
     (REQUEST_SECONDS, "seconds a request took, by method"),
+    (HTTP_CONNECTIONS, "connections of clients that are open"),
+    (
+        LIMITED,
+        "requests and connections that met a limit, by limit",
+    ),
     (
         RECORD_CACHE,
         "records of feed pages looked for in memory, by result",
@@ -155,7 +164,7 @@ pub fn recorder() -> &'static PrometheusHandle {
         for (name, meaning) in ALL {
             match *name {
                 LAG | QUEUE | QUEUE_AGE | DEAD | PARKED | BRANCH_BEHIND | LOG_CONNECTIONS
-                | LOG_SPACES | LOG_SUBSCRIPTIONS | LOG_POSITION | LOG_BEHIND => {
+                | HTTP_CONNECTIONS | LOG_SPACES | LOG_SUBSCRIPTIONS | LOG_POSITION | LOG_BEHIND => {
                     describe_gauge!(*name, *meaning)
                 }
                 COMMIT_SECONDS | REQUEST_SECONDS => describe_histogram!(*name, *meaning),

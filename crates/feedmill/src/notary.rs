@@ -229,8 +229,12 @@ fn unsigned() -> Doubt {
 
 fn keyless(error: &IdentityError) -> Doubt {
     let stage = match error {
-        IdentityError::Unreachable(_) => "retryable",
-        IdentityError::Unresolvable(_) => "verify",
+        IdentityError::Unreachable(_) | IdentityError::Nameless(_) | IdentityError::Silent => {
+            "retryable"
+        }
+        IdentityError::Unresolvable(_) | IdentityError::Missing | IdentityError::Forbidden(_) => {
+            "verify"
+        }
     };
     Doubt {
         stage,

@@ -221,7 +221,7 @@ impl Resync {
         }
     }
 
-    /// Asks its host how an account stands, and keeps that as of now. An account that its host
+    /// Asks its host how an account stands, and keeps that until the stream says more. An account that its host
     /// does not know is hidden and not purged: it may be on its way to another one.
     async fn standing(&self, host: &str, did: &str) -> Result<AccountStatus, Failed> {
         let address = format!("{host}/xrpc/com.atproto.sync.getRepoStatus?did={did}");
@@ -237,10 +237,9 @@ impl Resync {
             source: self.source.clone(),
             cursor: None,
             now_us: self.clock.now_us(),
-            items: vec![Item::Account {
+            items: vec![Item::Standing {
                 did: did.to_owned(),
                 status,
-                time_us: self.clock.now_us(),
             }],
         };
         let store = Arc::clone(&self.store);

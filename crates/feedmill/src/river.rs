@@ -46,6 +46,8 @@ use crate::serve::admin::{Admin, TOKEN};
 use crate::serve::direct::door::Secrets;
 use crate::serve::direct::{Direct, DirectError};
 use crate::serve::generator::Generator;
+use crate::serve::line;
+use crate::serve::notify::{self, Notifier};
 use crate::serve::{self, Server};
 use crate::source::jetstream::Jetstream;
 use crate::source::log::LogStream;
@@ -155,7 +157,7 @@ pub struct River {
     stop_server: watch::Sender<bool>,
     sources: Vec<JoinHandle<()>>,
     intakes: Vec<ThreadHandle<()>>,
-    server: Option<JoinHandle<std::io::Result<()>>>,
+    server: Option<JoinHandle<()>>,
     stop_drawing: Arc<AtomicBool>,
     drawers: Vec<ThreadHandle<()>>,
 }
@@ -206,10 +208,7 @@ impl River {
             start.clock.clone(),
             self.stop_sources.subscribe(),
         )));
-        let resolver = Arc::new(Resolver::new(
-            &config.intake.plc_url,
-            config.intake.did_web_url.as_deref(),
-        )?);
+        let resolver = Arc::new(Resolver::new(config)?);
         let hosts = Arc::new(Hosts::new(config.intake.host_max));
         let broken = watch::Sender::new(0u64);
         for source in &config.sources {
@@ -435,7 +434,15 @@ impl River {
         });
         server.search = search;
         server.direct = direct;
-        server.generator = Generator::new(config)?;
+        let resolver = Arc::new(Resolver::new(config)?);
+        server.generator = Generator::new(config, Arc::clone(&resolver));
+        server.notifier = Notifier::new(
+            config,
+            Arc::clone(&resolver),
+            Arc::clone(&self.checker),
+            std::env::var(notify::TOKEN).ok(),
+        )?;
+        server.handles = config.identity.handles.then_some(resolver);
         let mut router = serve::router(Arc::new(server), config.serve.body_bytes_max);
         if let Some(file) = &config.log.file {
             router = router.merge(self.log(file, config, start)?);
@@ -449,11 +456,10 @@ impl River {
                 crate::metrics::recorder().run_upkeep();
             }
         }));
-        self.server = Some(tokio::spawn(serve::run(
-            listener,
-            router,
-            self.stop_server.subscribe(),
-        )));
+        let (settings, stop) = (config.serve.clone(), self.stop_server.subscribe());
+        self.server = Some(tokio::spawn(async move {
+            line::run(listener, router, &settings, stop).await;
+        }));
         info!(address = ?self.address, "serving");
         Ok(())
     }

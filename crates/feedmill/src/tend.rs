@@ -163,7 +163,11 @@ pub async fn post<P: Future<Output = ()>>(
 
 /// The task: steps the stage until told to stop.
 pub async fn run(mut tend: Tend, clock: Clock, mut stop: watch::Receiver<bool>) {
-    let client = reqwest::Client::new();
+    // Only the address that the operator named gets an alert: a redirect ends there.
+    let client = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .unwrap_or_default();
     let url = tend.settings.alert_url.clone();
     let mut posting: Option<tokio::task::JoinHandle<bool>> = None;
     loop {

@@ -15,9 +15,11 @@ use crate::column::Column;
 use crate::shards::Quick;
 use crate::sorted::Sorted;
 use std::collections::HashSet;
+use std::hint::black_box;
 
-/// A followed key.
+/// A followed key, in one cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Key {
     pub(crate) readers: Sorted,
     pub(crate) pulled: bool,
@@ -82,6 +84,22 @@ impl Audience {
         } else {
             self.merged.remove(&key);
         }
+    }
+
+    /// Fetches what joining these keys will need, so that the waits overlap.
+    pub(crate) fn warm(&self, keys: &[u32]) {
+        let found = |key: &u32| self.key(*key);
+        let mut seen = keys.iter().filter(|key| found(key).is_some()).count();
+        seen ^= keys
+            .iter()
+            .filter_map(found)
+            .map(|key| key.readers.len())
+            .sum::<usize>();
+        let lasts = keys
+            .iter()
+            .filter_map(found)
+            .map(|key| key.readers.touch_last());
+        black_box((seen, lasts.fold(0, |seen, last| seen ^ last)));
     }
 
     pub(crate) fn join(&mut self, key: u32, slot: u32) {
@@ -160,6 +178,11 @@ impl Audience {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_one_cache_line() {
+        assert_eq!(size_of::<Key>(), 64);
+    }
 
     #[test]
     fn a_key_is_merged_until_what_was_not_pushed_has_left_the_window() {

@@ -16,6 +16,7 @@ use crate::changes::Changes;
 use crate::gather::Gather;
 use crate::lane::{Inserted, Lane, NewRecord};
 use crate::readers::{Reader, Readers, Stage};
+use crate::ring::Push;
 use crate::settings::{FeedSpec, KeyId, KeyList, Settings};
 use crate::sorted::Counted;
 use std::collections::VecDeque;
@@ -75,6 +76,8 @@ pub(crate) struct Feed {
     pub(crate) scan_above: usize,
     sync_threshold: usize,
     fanout_jobs_max: usize,
+    /// What the records just taken in owe to rings; empty between calls.
+    pushes: Vec<Push>,
 }
 
 impl Feed {
@@ -98,10 +101,11 @@ impl Feed {
             scan_above: settings.scan_above,
             sync_threshold: settings.sync_threshold,
             fanout_jobs_max: settings.fanout_jobs_max,
+            pushes: Vec::new(),
         }
     }
 
-    /// Takes a record in and sends it to its readers.
+    /// Takes a record in. Its readers have it after [`Feed::push_sent`].
     pub(crate) fn insert(&mut self, target: usize, record: &NewRecord<'_>) -> Inserted {
         let Some(lane) = self.lanes.get_mut(target) else {
             return Inserted::Below;
@@ -116,6 +120,15 @@ impl Feed {
         Inserted::Taken
     }
 
+    /// Pushes what was sent since the last call. Must come before anything else
+    /// looks at the rings of `target`.
+    pub(crate) fn push_sent(&mut self, target: usize) {
+        if let Some(lane) = self.lanes.get_mut(target) {
+            self.tally.pushes += lane.rings.push_each(&self.pushes, &lane.records);
+        }
+        self.pushes.clear();
+    }
+
     fn send(&mut self, lane_at: usize, number: u32, time_us: i64, key: u32) {
         let Some(entry) = self.audience.key(key) else {
             return;
@@ -127,12 +140,12 @@ impl Feed {
         if entry.pulled {
             self.tally.pulled += readers as u64;
         } else if readers <= self.sync_threshold {
-            let Some(lane) = self.lanes.get_mut(lane_at) else {
-                return;
-            };
-            let rings = &mut lane.rings;
-            for slots in entry.readers.slices_from(0) {
-                self.tally.pushes += rings.push_all(slots, number, time_us, &lane.records);
+            for slots in entry.readers.slices() {
+                self.pushes.extend(slots.iter().map(|&slot| Push {
+                    slot,
+                    number,
+                    time_us,
+                }));
             }
         } else if self.jobs.len() < self.fanout_jobs_max {
             self.audience.fanout_begins(key);

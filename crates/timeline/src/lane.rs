@@ -48,6 +48,24 @@ struct Tip {
     outbox: u32,
 }
 
+/// The records of one key, in one cache line.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Outbox {
+    sequence: Sequence,
+    /// What the URI of its newest record began with; the next will as well.
+    prefix: u32,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self {
+            sequence: Sequence::default(),
+            prefix: u32::MAX,
+        }
+    }
+}
+
 /// One target of one feed.
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -55,7 +73,7 @@ pub(crate) struct Lane {
     pub(crate) window: Sequence,
     pub(crate) rings: Rings,
     tips: Column<Tip>,
-    outboxes: Column<Sequence>,
+    outboxes: Column<Outbox>,
     outbox_free: Vec<u32>,
     outbox_next: u32,
     /// The window is complete for times after this one.
@@ -104,6 +122,15 @@ impl Lane {
     }
 
     pub(crate) fn outbox(&self, key: u32) -> Option<&Sequence> {
+        Some(&self.outbox_of(key)?.sequence)
+    }
+
+    /// What the URIs of the key's records begin with, as far as is known.
+    pub(crate) fn prefix(&self, key: u32) -> Option<u32> {
+        Some(self.outbox_of(key)?.prefix)
+    }
+
+    fn outbox_of(&self, key: u32) -> Option<&Outbox> {
         let tip = self.tips.get(key)?;
         if tip.second == 0 {
             return None;
@@ -143,7 +170,7 @@ impl Lane {
         if !self.loading && record.time_us <= self.floor_us {
             return Err(Inserted::Below);
         }
-        let like = self.outbox(author).and_then(Sequence::newest);
+        let like = self.prefix(author);
         let number = self
             .records
             .add(id, record.time_us, record.uri, author, keys, like);
@@ -163,8 +190,9 @@ impl Lane {
             });
         }
         tip.second = tip.second.max(second_at_or_after(time_us));
-        let outbox = tip.outbox;
-        self.outboxes.slot(outbox).insert(number, &self.records);
+        let outbox = self.outboxes.slot(tip.outbox);
+        outbox.sequence.insert(number, &self.records);
+        outbox.prefix = self.records.prefix(number).unwrap_or(u32::MAX);
     }
 
     /// Marks a record gone; the sweep clears it out of the lists.
@@ -208,13 +236,23 @@ impl Lane {
             let Some(outbox) = self.outboxes.get_mut(tip.outbox) else {
                 continue;
             };
-            outbox.remove(number, &self.records);
-            if outbox.is_empty() && tip.second != 0 {
-                *outbox = Sequence::default();
+            outbox.sequence.remove(number, &self.records);
+            if outbox.sequence.is_empty() && tip.second != 0 {
+                *outbox = Outbox::default();
                 self.outbox_free.push(tip.outbox);
                 *tip = Tip::default();
             }
         }
         self.records.free(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outbox_is_one_cache_line() {
+        assert_eq!(size_of::<Outbox>(), 64);
     }
 }

@@ -25,6 +25,8 @@ mod sequence;
 
 mod slab;
 
+mod line;
+
 mod ring;
 
 mod settings;

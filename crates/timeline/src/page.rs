@@ -197,6 +197,15 @@ impl<'a> Floor<'a> {
         self.after_us == i64::MIN && self.oldest.is_empty()
     }
 
+    /// Whether the place of a gone record may have another below the floor.
+    fn hides_a_twin_of(&self, candidate: &Candidate<'_>) -> bool {
+        candidate.lane.records.is_gone(candidate.number)
+            && self
+                .oldest
+                .iter()
+                .any(|oldest| oldest.shares_place_with(candidate))
+    }
+
     fn is_above(&self, candidate: &Candidate<'_>) -> bool {
         candidate.time_us > self.after_us
             && self
@@ -229,11 +238,11 @@ pub(crate) fn fill(
         // A record and its replacement share a place; a cursor must not part them.
         let is_twin = last.is_some_and(|last| last.shares_place_with(&candidate));
         if looked_at >= limits.looked_at && !is_twin {
-            return short(entries, last);
+            return short(entries, last, floor);
         }
         if !floor.is_above(&candidate) {
             return if full {
-                short(entries, last)
+                short(entries, last, floor)
             } else {
                 Read::Below
             };
@@ -243,7 +252,7 @@ pub(crate) fn fill(
         };
         if view.shows(candidate.lane, candidate.number, row) {
             if full {
-                return short(entries, last);
+                return short(entries, last, floor);
             }
             entries.push(Entry {
                 id: RecordId(row.id),
@@ -263,13 +272,19 @@ pub(crate) fn fill(
         };
     }
     if entries.len() >= limit {
-        return short(entries, last);
+        return short(entries, last, floor);
     }
     Read::Below
 }
 
 /// A page that ends before its sources do.
-fn short(entries: Vec<Entry>, last: Option<Candidate<'_>>) -> Read {
+///
+/// Where a gone record is the oldest of a ring, its replacement may stand at
+/// the same place, just below the floor; a cursor there would pass it by.
+fn short(entries: Vec<Entry>, last: Option<Candidate<'_>>, floor: &Floor<'_>) -> Read {
+    if last.is_some_and(|last| floor.hides_a_twin_of(&last)) {
+        return Read::Below;
+    }
     Read::Page {
         entries,
         next: last.map(|last| last.lane.records.position(last.number)),

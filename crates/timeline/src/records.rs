@@ -82,7 +82,7 @@ impl Records {
         self.numbers.get(&id).copied()
     }
 
-    /// Takes a record in. `like` is one of the same author, if any.
+    /// Takes a record in. `like` is the prefix of one that may well begin the same.
     pub(crate) fn add(
         &mut self,
         id: u64,
@@ -92,7 +92,6 @@ impl Records {
         keys: &[u32],
         like: Option<u32>,
     ) -> u32 {
-        let like = like.and_then(|like| Some(self.rows.get(like)?.packed()));
         let packed = self.uris.pack(uri, like);
         let mut prefix = packed.prefix;
         if packed.tid {
@@ -202,11 +201,15 @@ impl Records {
             .map_or_else(String::new, |row| self.uris.text(row.packed()))
     }
 
-    /// Some of the text a record's URI begins with, to have it at hand.
-    pub(crate) fn touch_uri(&self, number: u32) -> u32 {
-        self.rows
-            .get(number)
-            .map_or(0, |row| self.uris.prefix_end(row.packed()))
+    /// The number of the text that a record's URI begins with.
+    pub(crate) fn prefix(&self, number: u32) -> Option<u32> {
+        Some(self.rows.get(number)?.prefix & PREFIX)
+    }
+
+    /// Some of the text of a prefix, to have it at hand.
+    #[inline]
+    pub(crate) fn touch_prefix(&self, prefix: u32) -> u32 {
+        self.uris.touch(prefix)
     }
 
     pub(crate) fn position(&self, number: u32) -> Position {
@@ -271,7 +274,8 @@ mod tests {
     fn a_record_keeps_its_place_in_the_order_after_it_is_gone() {
         let mut records = Records::default();
         let old = records.add(1, 10, "at://a/c/2222222222222", 1, &[1], None);
-        let new = records.add(2, 10, "at://a/c/2222222222223", 1, &[1, 9, 9], Some(old));
+        let like = records.prefix(old);
+        let new = records.add(2, 10, "at://a/c/2222222222223", 1, &[1, 9, 9], like);
         assert_eq!(records.compare(new, old), Ordering::Greater);
         assert!(records.remove(old));
         assert!(!records.remove(old));

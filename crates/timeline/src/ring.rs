@@ -5,67 +5,37 @@
 //! Never: a number twice in a ring; an order other than (time, uri); a record
 //!        missing above the floor.
 //!
-//! A full ring overwrites its oldest entry. Writing down a floor each time
-//! would mean looking up the record that fell out, a second miss per push, so
-//! the floor of a ring that has ever dropped an entry is the oldest one it
-//! still has, and the written floor is needed only when the sweep takes
-//! entries out. A ring starts small and moves to one twice as wide when full.
+//! A ring is a line with the newest numbers and a body with the older ones,
+//! which is made when the line first overflows. A full body overwrites its
+//! oldest entries. Writing down a floor each time would mean looking up the
+//! record that fell out, a miss per push, so the floor of a ring that has ever
+//! dropped an entry is the oldest one it still has, and the written floor is
+//! needed only when the sweep takes entries out. A body starts small and moves
+//! to one twice as wide when full. It holds a multiple of eight entries always.
 
 use crate::column::Column;
+use crate::line::{KEPT, Line, SPILL, STAGED_MAX};
 use crate::records::Records;
 use crate::slab::Slab;
 use std::cmp::Ordering;
+use std::hint::black_box;
 
-const NONE: u32 = u32::MAX;
-const KIND_SHIFT: u32 = 27;
-const PLACE: u32 = (1 << KIND_SHIFT) - 1;
-const DROPPED: u16 = 1 << 15;
-const NARROWEST: usize = 8;
 /// Entries a late record is compared with before its place is searched by halves.
-const STEPS_MAX: usize = 12;
+const STEPS_MAX: usize = 4;
+/// Entries of the first body a ring gets.
+const NARROWEST: usize = 16;
+/// Pushes whose lines are fetched together; as many as a processor has under way.
+const BLOCK: usize = 256;
 
 /// Widest ring there is; a length must leave one bit of its sixteen free.
-pub const RING_ITEMS_MAX: usize = 32_767;
+pub const RING_ITEMS_MAX: usize = 32_760;
 
-/// What a push looks at: sixteen bytes for each reader.
+/// A record for a ring.
 #[derive(Debug, Clone, Copy)]
-struct Head {
-    newest_us: i64,
-    /// Slab in the high bits, ring in the low ones.
-    place: u32,
-    /// Where the next entry goes.
-    end: u16,
-    /// Entries, and whether one was ever dropped.
-    len: u16,
-}
-
-impl Default for Head {
-    fn default() -> Self {
-        Self {
-            newest_us: i64::MIN,
-            place: NONE,
-            end: 0,
-            len: 0,
-        }
-    }
-}
-
-impl Head {
-    fn kind(self) -> usize {
-        (self.place >> KIND_SHIFT) as usize
-    }
-
-    fn ring(self) -> u32 {
-        self.place & PLACE
-    }
-
-    fn entries(self) -> usize {
-        usize::from(self.len & !DROPPED)
-    }
-
-    fn has_dropped(self) -> bool {
-        self.len & DROPPED != 0
-    }
+pub(crate) struct Push {
+    pub(crate) slot: u32,
+    pub(crate) number: u32,
+    pub(crate) time_us: i64,
 }
 
 /// How far down a ring is complete.
@@ -80,18 +50,20 @@ pub(crate) struct RingFloor {
 /// The rings of one target, by reader slot.
 #[derive(Debug)]
 pub(crate) struct Rings {
-    heads: Column<Head>,
+    lines: Column<Line>,
     floors: Column<i64>,
     slabs: Vec<Slab>,
-    /// The width of the last slab.
-    widest: usize,
+    items_max: usize,
     entries: u64,
     rings: u64,
+    /// Pushes of a block that need more than their line; empty between calls.
+    slow: Vec<Push>,
 }
 
 impl Rings {
     pub(crate) fn new(items_max: usize) -> Self {
-        let widest = items_max.clamp(1, RING_ITEMS_MAX);
+        let items_max = items_max.clamp(1, RING_ITEMS_MAX);
+        let widest = items_max.next_multiple_of(SPILL);
         let mut slabs = Vec::new();
         let mut width = NARROWEST;
         while width < widest {
@@ -100,12 +72,13 @@ impl Rings {
         }
         slabs.push(Slab::new(widest));
         Self {
-            heads: Column::default(),
+            lines: Column::default(),
             floors: Column::default(),
             slabs,
-            widest,
+            items_max,
             entries: 0,
             rings: 0,
+            slow: Vec::with_capacity(BLOCK),
         }
     }
 
@@ -119,18 +92,15 @@ impl Rings {
 
     /// The most entries a ring holds.
     pub(crate) fn items_max(&self) -> usize {
-        self.widest
+        self.items_max
     }
 
     pub(crate) fn bytes(&self) -> usize {
         let cells: usize = self.slabs.iter().map(Slab::bytes).sum();
-        cells + self.heads.bytes() + self.floors.bytes()
+        cells + self.lines.bytes() + self.floors.bytes()
     }
 
     /// Adds a record to many rings; how many it was written to.
-    ///
-    /// Nothing in one push waits for another, so the processor has many of
-    /// them under way at once; looking ahead by hand was measured and slower.
     pub(crate) fn push_all(
         &mut self,
         slots: &[u32],
@@ -139,214 +109,268 @@ impl Rings {
         records: &Records,
     ) -> u64 {
         let mut pushes = 0;
-        for &slot in slots {
-            pushes += u64::from(self.push(slot, number, time_us, records));
+        for block in slots.chunks(BLOCK) {
+            let block = block.iter().map(|&slot| Push {
+                slot,
+                number,
+                time_us,
+            });
+            pushes += self.push_block(block, records);
         }
         pushes
     }
 
-    /// Adds a record to the ring of `slot`; true if it was written.
+    /// Adds records to rings; how many were written.
+    pub(crate) fn push_each(&mut self, pushes: &[Push], records: &Records) -> u64 {
+        let blocks = pushes.chunks(BLOCK);
+        blocks
+            .map(|block| self.push_block(block.iter().copied(), records))
+            .sum()
+    }
+
+    /// The product's inner loop.
     ///
-    /// The first branch is the product's inner loop: one head, one cell.
+    /// A branch taken wrongly throws away the fetches begun behind it. So the
+    /// lines of a block are fetched without any, then what a line takes by
+    /// itself is written, and the rest follows.
     #[inline]
-    pub(crate) fn push(&mut self, slot: u32, number: u32, time_us: i64, records: &Records) -> bool {
-        let Some(place) = self.heads.get_mut(slot) else {
+    fn push_block(&mut self, block: impl Iterator<Item = Push> + Clone, records: &Records) -> u64 {
+        let lines = block.clone().map(|push| self.lines.get(push.slot));
+        black_box(lines.fold(0, |seen, line| seen ^ line.map_or(0, Line::touch)));
+        let mut written = 0;
+        for push in block {
+            let Some(line) = self.lines.get_mut(push.slot) else {
+                continue;
+            };
+            let is_more = line.total() < self.items_max;
+            if line.push(push.number, push.time_us) {
+                self.entries += u64::from(is_more);
+                written += 1;
+            } else {
+                self.slow.push(push);
+            }
+        }
+        if !self.slow.is_empty() {
+            let mut slow = std::mem::take(&mut self.slow);
+            let cells = slow.iter().map(|push| self.next_cell(push.slot));
+            black_box(cells.fold(0, |seen, cell| seen ^ cell));
+            for push in slow.drain(..) {
+                written += u64::from(self.push_slow(push, records));
+            }
+            self.slow = slow;
+        }
+        written
+    }
+
+    /// What the line of `slot` would spill over, to have it at hand.
+    #[inline]
+    fn next_cell(&self, slot: u32) -> u32 {
+        let cell = self.lines.get(slot).and_then(|line| {
+            let (kind, ring) = line.place()?;
+            self.slabs.get(kind)?.cells(ring).get(line.end())
+        });
+        cell.copied().unwrap_or(0)
+    }
+
+    /// Adds a record to a ring whose line is full, or that has newer ones; true if it was written.
+    fn push_slow(&mut self, push: Push, records: &Records) -> bool {
+        self.spill_if_full(push.slot);
+        let Some(line) = self.lines.get_mut(push.slot) else {
             return false;
         };
-        // Read once, written once: a load that overlaps a store still under way
-        // waits for every cache miss before it, which makes a push ten times dearer.
-        let mut head = *place;
-        let widest = self.widest;
-        if time_us > head.newest_us
-            && let Some(slab) = self.slabs.get_mut(head.kind())
-        {
-            let width = slab.width();
-            let end = usize::from(head.end);
-            if head.entries() < width {
-                head.len += 1;
-                self.entries += 1;
-            } else if width == widest {
-                head.len |= DROPPED;
-            } else {
-                self.widen(slot);
-                return self.push(slot, number, time_us, records);
-            }
-            head.newest_us = time_us;
-            head.end = if end + 1 == width { 0 } else { head.end + 1 };
-            *place = head;
-            if let Some(cell) = slab.cell_mut(head.ring(), end) {
-                *cell = number;
-            }
+        let is_more = line.total() < self.items_max;
+        if line.push(push.number, push.time_us) {
+            self.entries += u64::from(is_more);
             return true;
         }
-        self.push_late(slot, number, time_us, records)
+        self.push_late(push, records)
+    }
+
+    /// Moves the oldest numbers of a full line to the body.
+    fn spill_if_full(&mut self, slot: u32) {
+        let Some(line) = self.lines.get_mut(slot).filter(|line| line.is_full()) else {
+            return;
+        };
+        let widest = self.slabs.len().saturating_sub(1);
+        let has_room = |slabs: &[Slab], line: &Line| {
+            line.place().is_some_and(|(kind, _)| {
+                kind == widest
+                    || slabs
+                        .get(kind)
+                        .is_some_and(|slab| line.body() < slab.width())
+            })
+        };
+        if !has_room(&self.slabs, line) {
+            self.widen(slot);
+        }
+        let Some(line) = self.lines.get_mut(slot) else {
+            return;
+        };
+        let Some((kind, ring)) = line.place() else {
+            return;
+        };
+        let Some(slab) = self.slabs.get_mut(kind) else {
+            return;
+        };
+        let (width, end) = (slab.width(), line.end());
+        if line.body() == width {
+            line.set_dropped();
+        }
+        if let Some(cells) = slab.cells_mut(ring).get_mut(end..end + SPILL) {
+            cells.copy_from_slice(&line.spill());
+        }
+        let end = if end + SPILL >= width { 0 } else { end + SPILL };
+        line.set_body((line.body() + SPILL).min(width), end);
     }
 
     /// Puts a record that is not newer than all others in its place.
-    #[cold]
-    fn push_late(&mut self, slot: u32, number: u32, time_us: i64, records: &Records) -> bool {
-        let Some(&head) = self.heads.get(slot) else {
+    fn push_late(&mut self, push: Push, records: &Records) -> bool {
+        let Push {
+            slot,
+            number,
+            time_us,
+        } = push;
+        let Some(line) = self.lines.get_mut(slot).filter(|line| line.is_open()) else {
             return false;
         };
-        if head.place == NONE || time_us <= self.floors.get(slot).copied().unwrap_or(i64::MIN) {
+        if time_us <= self.floors.get(slot).copied().unwrap_or(i64::MIN) {
             return false;
         }
-        if head.entries() == self.width(head) && self.width(head) < self.items_max() {
-            self.widen(slot);
-            return self.push_late(slot, number, time_us, records);
+        let entries = line.total().min(self.items_max);
+        // Late records are seldom very late: most belong among the newest.
+        let newest = line.staged().iter().rev().take(entries);
+        let mut newer = newest
+            .take_while(|&&one| records.compare(one, number) == Ordering::Greater)
+            .count();
+        if newer == line.staged().len() {
+            newer = self.newer_than(slot, newer, number, records);
         }
-        let newer = self.newer_than(slot, head, number, records);
         if self.nth(slot, newer) == Some(number) {
             return false;
         }
-        let full = head.entries() >= self.items_max();
-        if newer == head.entries() && (full || head.has_dropped()) {
+        let Some(line) = self.lines.get_mut(slot) else {
+            return false;
+        };
+        let full = entries >= self.items_max;
+        if newer == entries && (full || line.has_dropped(self.items_max)) {
             // Older than a floor that is, or now becomes, the oldest entry.
-            if let Some(head) = self.heads.get_mut(slot) {
-                head.len |= DROPPED;
-            }
+            line.set_dropped();
             return false;
         }
-        self.make_room(slot, newer, number, full);
-        if newer == 0
-            && let Some(head) = self.heads.get_mut(slot)
-        {
-            head.newest_us = time_us;
+        if newer == 0 {
+            line.set_newest_us(time_us);
         }
+        self.entries += u64::from(!full);
+        self.make_room(slot, newer, number);
         true
     }
 
-    /// How many entries of the ring are newer than `number`.
-    ///
-    /// Late records are seldom very late, so the newest entries are asked one
-    /// by one before the rest is halved.
-    fn newer_than(&self, slot: u32, head: Head, number: u32, records: &Records) -> usize {
+    /// How many entries of the ring are newer than `number`, if `low` are.
+    #[cold]
+    fn newer_than(&self, slot: u32, mut low: usize, number: u32, records: &Records) -> usize {
+        let mut high = self.len(slot);
+        let near = high.min(low + STEPS_MAX);
         let is_newer = |back: usize| {
             self.nth(slot, back)
                 .is_some_and(|one| records.compare(one, number) == Ordering::Greater)
         };
-        let near = head.entries().min(STEPS_MAX);
-        let Some(at) = (0..near).find(|&back| !is_newer(back)) else {
-            let (mut low, mut high) = (near, head.entries());
-            while low < high {
-                let middle = low.midpoint(high);
-                if is_newer(middle) {
-                    low = middle + 1;
-                } else {
-                    high = middle;
-                }
+        while low < near {
+            if !is_newer(low) {
+                return low;
             }
-            return low;
-        };
-        at
-    }
-
-    /// Moves the `newer` newest entries up by one and writes `number` below them.
-    fn make_room(&mut self, slot: u32, newer: usize, number: u32, full: bool) {
-        let Some(head) = self.heads.get_mut(slot) else {
-            return;
-        };
-        let Some(slab) = self.slabs.get_mut(head.kind()) else {
-            return;
-        };
-        let width = slab.width();
-        let cells = slab.cells_mut(head.ring());
-        let mut to = usize::from(head.end);
-        for _ in 0..newer {
-            let from = to.checked_sub(1).unwrap_or(width - 1);
-            let moved = cells.get(from).copied().unwrap_or_default();
-            if let Some(cell) = cells.get_mut(to) {
-                *cell = moved;
+            low += 1;
+        }
+        while low < high {
+            let middle = low.midpoint(high);
+            if is_newer(middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
             }
-            to = from;
         }
-        if let Some(cell) = cells.get_mut(to) {
-            *cell = number;
-        }
-        head.end = if usize::from(head.end) + 1 == width {
-            0
-        } else {
-            head.end + 1
-        };
-        if full {
-            head.len |= DROPPED;
-        } else {
-            head.len += 1;
-            self.entries += 1;
-        }
+        low
     }
 
-    fn width(&self, head: Head) -> usize {
-        self.slabs.get(head.kind()).map_or(0, Slab::width)
-    }
-
-    fn oldest_first(&self, head: Head) -> Vec<u32> {
-        let mut list: Vec<u32> = self.newest_first(head).collect();
-        list.reverse();
-        list
-    }
-
-    fn newest_first(&self, head: Head) -> impl Iterator<Item = u32> + '_ {
-        let cells = match self.slabs.get(head.kind()) {
-            Some(slab) if head.place != NONE => slab.cells(head.ring()),
-            _ => &[],
-        };
-        let (young, old) = cells
-            .split_at_checked(usize::from(head.end))
-            .unwrap_or((&[], &[]));
-        young
-            .iter()
-            .rev()
-            .chain(old.iter().rev())
-            .copied()
-            .take(head.entries())
-    }
-
-    /// Overwrites a ring with a list that is already in order.
-    fn write(&mut self, slot: u32, oldest_first: &[u32], dropped: bool, records: &Records) {
-        let Some(head) = self.heads.get_mut(slot) else {
+    /// Writes `number` below the `newer` newest entries; the line has room.
+    ///
+    /// In the body those above it move up by one, and the topmost goes to the line.
+    fn make_room(&mut self, slot: u32, newer: usize, number: u32) {
+        let Some(line) = self.lines.get_mut(slot) else {
             return;
         };
-        let (kind, ring) = (head.kind(), head.ring());
+        let staged = line.staged().len();
+        if newer <= staged {
+            line.insert(newer, number);
+            return;
+        }
+        let Some((kind, ring)) = line.place() else {
+            return;
+        };
         let Some(slab) = self.slabs.get_mut(kind) else {
             return;
         };
-        self.entries = self.entries + oldest_first.len() as u64 - head.entries() as u64;
-        let flag = if dropped { DROPPED } else { 0 };
-        head.len = oldest_first.len() as u16 | flag;
-        head.end = if oldest_first.len() == slab.width() {
-            0
-        } else {
-            oldest_first.len() as u16
-        };
-        head.newest_us = oldest_first
-            .last()
-            .map_or(i64::MIN, |&one| records.time_us(one));
-        for (cell, &number) in slab.cells_mut(ring).iter_mut().zip(oldest_first) {
+        let width = slab.width();
+        let cells = slab.cells_mut(ring);
+        // Walks down from the newest cell, carrying what each one gives up.
+        let below = |at: usize| at.checked_sub(1).unwrap_or(width - 1);
+        let mut at = below(line.end());
+        let topmost = cells.get(at).copied().unwrap_or_default();
+        for _ in 1..newer - staged {
+            let under = below(at);
+            let moved = cells.get(under).copied().unwrap_or_default();
+            if let Some(cell) = cells.get_mut(at) {
+                *cell = moved;
+            }
+            at = under;
+        }
+        if let Some(cell) = cells.get_mut(at) {
             *cell = number;
         }
+        line.insert(staged, topmost);
     }
 
-    #[cold]
+    /// All entries that the cap shows, newest first.
+    fn newest_first<'a>(&'a self, line: &'a Line) -> impl Iterator<Item = u32> + 'a {
+        let staged = line.staged().iter().rev().copied();
+        staged.chain(self.body(line)).take(self.items_max)
+    }
+
+    /// The entries of the body, newest first, also those below the cap.
+    fn body(&self, line: &Line) -> impl Iterator<Item = u32> + '_ {
+        let place = line.place();
+        let cells = place.map_or(&[][..], |(kind, ring)| {
+            self.slabs.get(kind).map_or(&[], |slab| slab.cells(ring))
+        });
+        let (young, old) = cells.split_at_checked(line.end()).unwrap_or((&[], &[]));
+        let cells = young.iter().rev().chain(old.iter().rev());
+        cells.copied().take(line.body())
+    }
+
+    /// Moves a full body to one twice as wide, or makes the first.
+    ///
+    /// Only the widest ever wraps, so the cells of a full one are in order.
     fn widen(&mut self, slot: u32) {
-        let Some(&head) = self.heads.get(slot) else {
+        let Some(line) = self.lines.get_mut(slot) else {
             return;
         };
-        let list = self.oldest_first(head);
-        let (old, new) = (head.kind(), head.kind() + 1);
-        let Some(wider) = self.slabs.get_mut(new) else {
+        let Some((old, ring)) = line.place() else {
+            if let Some(slab) = self.slabs.first_mut() {
+                line.set_place(0, slab.take());
+            }
             return;
         };
-        let ring = wider.take();
-        for (cell, &number) in wider.cells_mut(ring).iter_mut().zip(&list) {
-            *cell = number;
-        }
-        if let Some(slab) = self.slabs.get_mut(old) {
-            slab.give_back(head.ring());
-        }
-        if let Some(head) = self.heads.get_mut(slot) {
-            head.place = (new as u32) << KIND_SHIFT | ring;
-            head.end = list.len() as u16;
+        let Some((narrow, wide)) = self.slabs.split_at_mut_checked(old + 1) else {
+            return;
+        };
+        if let (Some(from), Some(to)) = (narrow.last_mut(), wide.first_mut()) {
+            let place = to.take();
+            let cells = to.cells_mut(place);
+            for (cell, &number) in cells.iter_mut().zip(from.cells(ring)) {
+                *cell = number;
+            }
+            from.give_back(ring);
+            line.set_place(old + 1, place);
+            line.set_body(from.width(), from.width());
         }
     }
 
@@ -358,73 +382,92 @@ impl Rings {
         self.close(slot);
         let mut list = newest_first.to_vec();
         list.reverse();
-        let kind = self
-            .slabs
-            .iter()
-            .position(|slab| slab.width() >= list.len())
-            .unwrap_or(self.slabs.len().saturating_sub(1));
-        let Some(slab) = self.slabs.get_mut(kind) else {
-            return;
+        let mut line = Line::open();
+        if let Some(&newest) = list.last() {
+            line.set_newest_us(records.time_us(newest));
+        }
+        if more {
+            line.set_dropped();
+        }
+        let old = if list.len() <= STAGED_MAX {
+            0
+        } else {
+            (list.len() - KEPT) / SPILL * SPILL
         };
-        let ring = slab.take();
-        *self.heads.slot(slot) = Head {
-            place: (kind as u32) << KIND_SHIFT | ring,
-            ..Head::default()
-        };
-        *self.floors.slot(slot) = i64::MIN;
+        let (body, staged) = list.split_at_checked(old).unwrap_or((&[], &list));
+        line.set_staged(staged);
+        if !body.is_empty() {
+            let kind = self.slabs.iter().position(|slab| slab.width() >= old);
+            let kind = kind.unwrap_or(self.slabs.len().saturating_sub(1));
+            if let Some(slab) = self.slabs.get_mut(kind) {
+                let ring = slab.take();
+                for (cell, &number) in slab.cells_mut(ring).iter_mut().zip(body) {
+                    *cell = number;
+                }
+                line.set_place(kind, ring);
+                line.set_body(old, if old == slab.width() { 0 } else { old });
+            }
+        }
+        self.entries += list.len() as u64;
         self.rings += 1;
-        self.write(slot, &list, more, records);
+        *self.lines.slot(slot) = line;
+        *self.floors.slot(slot) = i64::MIN;
     }
 
     /// Frees the ring of `slot`; pushes to it are dropped from now on.
     pub(crate) fn close(&mut self, slot: u32) {
-        let Some(head) = self.heads.get_mut(slot) else {
+        let Some(line) = self.lines.get_mut(slot).filter(|line| line.is_open()) else {
             return;
         };
-        if head.place == NONE {
-            return;
-        }
-        let old = std::mem::take(head);
-        self.entries -= old.entries() as u64;
+        let old = std::mem::take(line);
+        self.entries -= old.total().min(self.items_max) as u64;
         self.rings -= 1;
-        if let Some(slab) = self.slabs.get_mut(old.kind()) {
-            slab.give_back(old.ring());
+        if let Some((kind, ring)) = old.place()
+            && let Some(slab) = self.slabs.get_mut(kind)
+        {
+            slab.give_back(ring);
         }
     }
 
     /// The ring's numbers, newest first; `None` if the slot has no ring.
     pub(crate) fn walk(&self, slot: u32) -> Option<impl Iterator<Item = u32> + '_> {
-        let head = *self.heads.get(slot)?;
-        (head.place != NONE).then(|| self.newest_first(head))
+        let line = self.lines.get(slot)?;
+        line.is_open().then(|| self.newest_first(line))
     }
 
     /// The number `back` places behind the newest.
     #[inline]
     pub(crate) fn nth(&self, slot: u32, back: usize) -> Option<u32> {
-        let head = *self.heads.get(slot)?;
-        if head.place == NONE || back >= head.entries() {
+        let line = self.lines.get(slot)?;
+        if back >= line.total().min(self.items_max) {
             return None;
         }
-        let slab = self.slabs.get(head.kind())?;
-        let end = usize::from(head.end);
+        let staged = line.staged();
+        if let Some(at) = staged.len().checked_sub(back + 1) {
+            return staged.get(at).copied();
+        }
+        let back = back - staged.len();
+        let (kind, ring) = line.place()?;
+        let slab = self.slabs.get(kind)?;
+        let end = line.end();
         let cell = if back < end {
             end - back - 1
         } else {
             slab.width() + end - back - 1
         };
-        slab.cells(head.ring()).get(cell).copied()
+        slab.cells(ring).get(cell).copied()
     }
 
     pub(crate) fn len(&self, slot: u32) -> usize {
-        self.heads.get(slot).map_or(0, |head| head.entries())
+        let line = self.lines.get(slot);
+        line.map_or(0, |line| line.total().min(self.items_max))
     }
 
     pub(crate) fn floor(&self, slot: u32) -> RingFloor {
-        let head = self.heads.get(slot).copied().unwrap_or_default();
-        let oldest = if head.has_dropped() {
-            head.entries()
-                .checked_sub(1)
-                .and_then(|last| self.nth(slot, last))
+        let line = self.lines.get(slot).copied().unwrap_or_default();
+        let oldest = if line.has_dropped(self.items_max) {
+            let last = self.len(slot).checked_sub(1);
+            last.and_then(|last| self.nth(slot, last))
         } else {
             None
         };
@@ -441,12 +484,9 @@ impl Rings {
         newest_first: impl Iterator<Item = u32>,
         records: &Records,
     ) {
-        let Some(&head) = self.heads.get(slot) else {
+        let Some(&line) = self.lines.get(slot).filter(|line| line.is_open()) else {
             return;
         };
-        if head.place == NONE {
-            return;
-        }
         let floor = self.floor(slot);
         let above = |number: u32| {
             records.time_us(number) > floor.after_us
@@ -454,7 +494,7 @@ impl Rings {
                     .oldest
                     .is_none_or(|oldest| records.compare(number, oldest) != Ordering::Less)
         };
-        let items_max = self.items_max();
+        let items_max = self.items_max;
         // One more than fits, so that what does not fit is noticed.
         let added: Vec<u32> = newest_first
             .take_while(|&number| above(number))
@@ -463,10 +503,10 @@ impl Rings {
         if added.is_empty() {
             return;
         }
-        let mut list: Vec<u32> = self.newest_first(head).chain(added).collect();
+        let mut list: Vec<u32> = self.newest_first(&line).chain(added).collect();
         list.sort_unstable_by(|one, other| records.compare(*other, *one));
         list.dedup();
-        let dropped = head.has_dropped() || list.len() > items_max;
+        let dropped = line.has_dropped(items_max) || list.len() > items_max;
         list.truncate(items_max);
         self.build(slot, &list, dropped, records);
         *self.floors.slot(slot) = floor.after_us;
@@ -475,33 +515,28 @@ impl Rings {
     /// Moves the ring to a lower free place, if there is one, so that the chunks
     /// above can be returned.
     pub(crate) fn sink(&mut self, slot: u32) {
-        let Some(head) = self.heads.get_mut(slot) else {
-            return;
-        };
-        if head.place == NONE {
-            return;
-        }
-        let kind = head.kind();
-        if let Some(slab) = self.slabs.get_mut(kind)
-            && let Some(lower) = slab.sink(head.ring())
+        if let Some(line) = self.lines.get_mut(slot)
+            && let Some((kind, ring)) = line.place()
+            && let Some(slab) = self.slabs.get_mut(kind)
+            && let Some(lower) = slab.sink(ring)
         {
-            head.place = (kind as u32) << KIND_SHIFT | lower;
+            line.set_place(kind, lower);
         }
     }
 
     /// Drops the entries that are gone; true if there were any.
     pub(crate) fn compact(&mut self, slot: u32, records: &Records) -> bool {
-        let Some(&head) = self.heads.get(slot) else {
+        let Some(&line) = self.lines.get(slot) else {
             return false;
         };
         if !self
-            .newest_first(head)
+            .newest_first(&line)
             .any(|number| records.is_gone(number))
         {
             return false;
         }
         let floor = self.floor(slot);
-        let mut list: Vec<u32> = self.newest_first(head).collect();
+        let mut list: Vec<u32> = self.newest_first(&line).collect();
         list.retain(|&number| !records.is_gone(number));
         self.build(slot, &list, false, records);
         // The oldest entry may be leaving, so its time is written down first.
@@ -511,3 +546,6 @@ impl Rings {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

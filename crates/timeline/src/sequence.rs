@@ -13,15 +13,18 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 const BLOCK_MAX: usize = 1024;
-/// Entries a late record is compared with before its place is searched by halves.
-const STEPS_MAX: usize = 16;
 
 /// Record numbers, oldest first, in blocks.
 ///
 /// The newest block stands in the sequence itself: most outboxes have no other.
 #[derive(Debug)]
+#[expect(
+    clippy::box_collection,
+    reason = "a field of one word instead of three or four, in millions of places"
+)]
 pub(crate) struct Sequence {
-    older: VecDeque<VecDeque<u32>>,
+    /// Boxed, because few have it and all would pay for its length.
+    older: Option<Box<VecDeque<VecDeque<u32>>>>,
     /// Empty only if everything is.
     newest: VecDeque<u32>,
     /// No record here is later.
@@ -31,7 +34,7 @@ pub(crate) struct Sequence {
 impl Default for Sequence {
     fn default() -> Self {
         Self {
-            older: VecDeque::new(),
+            older: None,
             newest: VecDeque::new(),
             newest_us: i64::MIN,
         }
@@ -56,22 +59,31 @@ impl Sequence {
     }
 
     pub(crate) fn oldest(&self) -> Option<u32> {
-        self.older.front().unwrap_or(&self.newest).front().copied()
+        self.block(0).front().copied()
+    }
+
+    /// How many blocks there are besides the newest.
+    #[inline]
+    fn older(&self) -> usize {
+        self.older.as_ref().map_or(0, |older| older.len())
     }
 
     #[inline]
     fn block(&self, at: usize) -> &VecDeque<u32> {
-        self.older.get(at).unwrap_or(&self.newest)
+        let older = self.older.as_ref().and_then(|older| older.get(at));
+        older.unwrap_or(&self.newest)
     }
 
     fn block_mut(&mut self, at: usize) -> &mut VecDeque<u32> {
-        self.older.get_mut(at).unwrap_or(&mut self.newest)
+        let older = self.older.as_mut().and_then(|older| older.get_mut(at));
+        older.unwrap_or(&mut self.newest)
     }
 
     /// The first block whose last element satisfies `late_enough`, else the newest.
     fn block_where(&self, late_enough: impl Fn(u32) -> bool) -> usize {
-        self.older
-            .partition_point(|block| block.back().is_some_and(|&last| !late_enough(last)))
+        self.older.as_ref().map_or(0, |older| {
+            older.partition_point(|block| block.back().is_some_and(|&last| !late_enough(last)))
+        })
     }
 
     /// The block and the place in it where `number` is or belongs.
@@ -80,19 +92,14 @@ impl Sequence {
     /// asked first; halving ten million would touch memory nobody has used lately.
     fn place_of(&self, number: u32, records: &Records) -> (usize, usize) {
         let is_older = |one: u32| records.compare(one, number) == Ordering::Less;
-        let newest = self.older.len();
+        let newest = self.older();
         let near = (newest.saturating_sub(1)..=newest).rev().find(|&at| {
             let first = self.block(at).front();
             first.is_some_and(|&first| is_older(first))
         });
         let at = near.unwrap_or_else(|| self.block_where(|last| !is_older(last)));
         let block = self.block(at);
-        let steps = block.iter().rev().take(STEPS_MAX);
-        let newer = steps.take_while(|&&one| !is_older(one)).count();
-        if newer < STEPS_MAX {
-            return (at, block.len() - newer);
-        }
-        (at, block.partition_point(|&one| is_older(one)))
+        (at, block.len() - newer_than(block, is_older))
     }
 
     /// Puts `number` in its place; false if it was there.
@@ -110,17 +117,18 @@ impl Sequence {
         }
         if at == 0 && place == 0 && block.len() >= BLOCK_MAX {
             // Loading walks backwards in time; a full block at the old end needs no split.
-            self.older.push_front(VecDeque::from([number]));
+            let older = self.older.get_or_insert_default();
+            older.push_front(VecDeque::from([number]));
             return true;
         }
         block.insert(place, number);
         if block.len() > BLOCK_MAX {
             let upper = block.split_off(BLOCK_MAX / 2);
-            if at < self.older.len() {
-                self.older.insert(at + 1, upper);
+            let older = self.older.get_or_insert_default();
+            if at < older.len() {
+                older.insert(at + 1, upper);
             } else {
-                let lower = std::mem::replace(&mut self.newest, upper);
-                self.older.push_back(lower);
+                older.push_back(std::mem::replace(&mut self.newest, upper));
             }
         }
         true
@@ -129,7 +137,7 @@ impl Sequence {
     fn append(&mut self, number: u32) {
         if self.newest.len() >= BLOCK_MAX {
             let full = std::mem::take(&mut self.newest);
-            self.older.push_back(full);
+            self.older.get_or_insert_default().push_back(full);
         }
         if self.newest.len() == self.newest.capacity() {
             self.newest.reserve_exact((self.newest.len() / 4).max(2));
@@ -138,10 +146,14 @@ impl Sequence {
     }
 
     fn drop_empty(&mut self, at: usize) {
-        if at < self.older.len() {
-            self.older.remove(at);
+        let Some(older) = &mut self.older else {
+            self.newest = VecDeque::new();
+            return;
+        };
+        if at < older.len() {
+            older.remove(at);
         } else {
-            self.newest = self.older.pop_back().unwrap_or_default();
+            self.newest = older.pop_back().unwrap_or_default();
         }
     }
 
@@ -173,7 +185,7 @@ impl Sequence {
     pub(crate) fn walk(&self, before: Option<&Position>, records: &Records) -> Walk {
         let Some(before) = before else {
             return Walk {
-                block: self.older.len(),
+                block: self.older(),
                 end: self.newest.len(),
             };
         };
@@ -194,6 +206,32 @@ impl Sequence {
         walk.end -= 1;
         self.block(walk.block).get(walk.end).copied()
     }
+}
+
+/// How many of a block are not older, searched from its new end by doubling
+/// steps and then by halves, so that the cost is that of how late a record is.
+fn newer_than(block: &VecDeque<u32>, is_older: impl Fn(u32) -> bool) -> usize {
+    let length = block.len();
+    let is_newer = |back: usize| {
+        let one = length.checked_sub(back + 1).and_then(|at| block.get(at));
+        one.is_some_and(|&one| !is_older(one))
+    };
+    let (mut low, mut high) = (0, 1);
+    while is_newer(high - 1) {
+        low = high;
+        high *= 2;
+    }
+    // `low` are newer; the one `high - 1` back is not, or there is none.
+    high = high.min(length + 1) - 1;
+    while low < high {
+        let middle = low.midpoint(high);
+        if is_newer(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
 }
 
 #[cfg(test)]

@@ -56,7 +56,8 @@ pub struct Settings {
     pub reader_bytes_max: usize,
     /// Background fan-outs waiting; beyond it records are pulled, not pushed.
     pub fanout_jobs_max: usize,
-    /// Records removed but not yet freed that start a sweep.
+    /// Records removed but not yet freed that start a sweep; an eighth of the
+    /// window if that is more.
     pub removed_max: usize,
     /// Changes of readers remembered, so that follows loaded earlier can be judged.
     pub changes_max: usize,

@@ -8,7 +8,7 @@
 //! readers wait meanwhile. Cut into many, each grows alone and soon is done.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher};
 
 const SHARD_BITS: u32 = 10;
 const SHARD_SHIFT: u32 = 40;
@@ -112,9 +112,6 @@ impl<K: Hash + Eq, V, S: BuildHasher + Default + Clone> Default for Shards<K, V,
         }
     }
 }
-
-/// Shards whose keys strangers choose.
-pub(crate) type TextShards<V> = Shards<std::sync::Arc<str>, V, RandomState>;
 
 impl<K: Hash + Eq, V, S: BuildHasher + Default + Clone> Shards<K, V, S> {
     fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> usize {

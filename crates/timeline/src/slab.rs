@@ -116,12 +116,6 @@ impl Slab {
         ((ring >> self.bits) as usize, within * self.width)
     }
 
-    #[inline]
-    pub(crate) fn cell_mut(&mut self, ring: u32, cell: usize) -> Option<&mut u32> {
-        let (chunk, start) = self.place(ring);
-        self.chunks.get_mut(chunk)?.get_mut(start + cell)
-    }
-
     pub(crate) fn cells(&self, ring: u32) -> &[u32] {
         let (chunk, start) = self.place(ring);
         self.chunks

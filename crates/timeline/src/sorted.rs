@@ -17,15 +17,25 @@ const BLOCK_MAX: usize = 1024;
 /// The first block stands in the set itself, because most sets have no other
 /// and a fan-out pays for every pointer it follows.
 #[derive(Debug, Default, Clone)]
+#[expect(
+    clippy::box_collection,
+    reason = "a field of one word instead of three or four, in millions of places"
+)]
 pub(crate) struct Sorted {
     first: Vec<u32>,
-    rest: Vec<Vec<u32>>,
+    /// Boxed, because few sets have it and all would pay for its length.
+    rest: Option<Box<Vec<Vec<u32>>>>,
     len: usize,
 }
 
 impl Sorted {
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    #[inline]
+    fn rest(&self) -> &[Vec<u32>] {
+        self.rest.as_deref().map_or(&[], Vec::as_slice)
     }
 
     /// A set from numbers in any order, with repeats dropped.
@@ -37,7 +47,7 @@ impl Sorted {
             numbers.shrink_to_fit();
             return Self {
                 first: numbers,
-                rest: Vec::new(),
+                rest: None,
                 len,
             };
         }
@@ -45,7 +55,7 @@ impl Sorted {
         let mut blocks = numbers.chunks(BLOCK_MAX / 4 * 3).map(<[u32]>::to_vec);
         Self {
             first: blocks.next().unwrap_or_default(),
-            rest: blocks.collect(),
+            rest: Some(Box::new(blocks.collect())),
             len,
         }
     }
@@ -53,10 +63,10 @@ impl Sorted {
     /// The block that holds `number` or would: 0 is the first.
     #[inline]
     fn block_of(&self, number: u32) -> usize {
-        if self.rest.is_empty() {
+        if self.rest().is_empty() {
             return 0;
         }
-        self.rest
+        self.rest()
             .partition_point(|block| block.first().is_some_and(|&first| first <= number))
     }
 
@@ -64,7 +74,7 @@ impl Sorted {
     fn block(&self, at: usize) -> &[u32] {
         match at.checked_sub(1) {
             None => &self.first,
-            Some(at) => self.rest.get(at).map_or(&[], Vec::as_slice),
+            Some(at) => self.rest().get(at).map_or(&[], Vec::as_slice),
         }
     }
 
@@ -72,7 +82,11 @@ impl Sorted {
     fn block_mut(&mut self, at: usize) -> &mut Vec<u32> {
         match at.checked_sub(1) {
             None => &mut self.first,
-            Some(at) => self.rest.get_mut(at).expect("block_of names a block"),
+            Some(at) => {
+                let rest = self.rest.as_deref_mut();
+                rest.and_then(|rest| rest.get_mut(at))
+                    .expect("block_of names a block")
+            }
         }
     }
 
@@ -87,8 +101,14 @@ impl Sorted {
     pub(crate) fn insert(&mut self, number: u32) -> bool {
         let at = self.block_of(number);
         let block = self.block_mut(at);
-        let Err(place) = block.binary_search(&number) else {
-            return false;
+        let is_last = block.last().is_none_or(|&last| last < number);
+        let place = if is_last {
+            block.len() // readers join in the order of their slots
+        } else {
+            let Err(place) = block.binary_search(&number) else {
+                return false;
+            };
+            place
         };
         if block.len() == block.capacity() {
             // A quarter more, not twice: most sets are small and there are millions.
@@ -97,7 +117,7 @@ impl Sorted {
         block.insert(place, number);
         if block.len() > BLOCK_MAX {
             let upper = block.split_off(BLOCK_MAX / 2);
-            self.rest.insert(at, upper);
+            self.rest.get_or_insert_default().insert(at, upper);
         }
         self.len += 1;
         true
@@ -111,9 +131,10 @@ impl Sorted {
             return false;
         };
         block.remove(place);
-        if block.is_empty() && !self.rest.is_empty() {
-            let emptied = at.saturating_sub(1);
-            let next = self.rest.remove(emptied);
+        if block.is_empty()
+            && let Some(rest) = self.rest.as_deref_mut().filter(|rest| !rest.is_empty())
+        {
+            let next = rest.remove(at.saturating_sub(1));
             if at == 0 {
                 self.first = next;
             }
@@ -123,7 +144,7 @@ impl Sorted {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.slices_from(0).flatten().copied()
+        self.slices().flatten().copied()
     }
 
     /// Members at or above `number`, ascending.
@@ -137,13 +158,33 @@ impl Sorted {
         let block = self.block(at);
         let place = block.partition_point(|&member| member < number);
         let (_, tail) = block.split_at_checked(place).unwrap_or((&[], &[]));
-        let (_, rest) = self.rest.split_at_checked(at).unwrap_or((&[], &[]));
+        let (_, rest) = self.rest().split_at_checked(at).unwrap_or((&[], &[]));
         std::iter::once(tail).chain(rest.iter().map(Vec::as_slice))
     }
 
+    /// The smallest members, to have them at hand: two cache lines of them.
+    #[inline]
+    pub(crate) fn touch(&self) -> u32 {
+        let first = self.first.first().copied().unwrap_or(0);
+        first ^ self.first.get(16).copied().unwrap_or(0)
+    }
+
+    /// The largest member, to have it at hand.
+    #[inline]
+    pub(crate) fn touch_last(&self) -> u32 {
+        let last = self.rest().last().unwrap_or(&self.first).last();
+        last.copied().unwrap_or(0)
+    }
+
+    /// All members, ascending, in slices.
+    pub(crate) fn slices(&self) -> impl Iterator<Item = &[u32]> {
+        std::iter::once(self.first.as_slice()).chain(self.rest().iter().map(Vec::as_slice))
+    }
+
     pub(crate) fn bytes(&self) -> usize {
-        let rest: usize = self.rest.iter().map(Vec::capacity).sum();
-        (self.first.capacity() + rest) * 4 + self.rest.capacity() * size_of::<Vec<u32>>()
+        let rest: usize = self.rest().iter().map(Vec::capacity).sum();
+        let blocks = self.rest.as_ref().map_or(0, |rest| rest.capacity() + 1);
+        (self.first.capacity() + rest) * 4 + blocks * size_of::<Vec<u32>>()
     }
 }
 

@@ -16,6 +16,8 @@ use crate::readers::Stage;
 
 /// Pushes of one background fan-out before the next has its turn.
 const TURN: usize = 2_048;
+/// A window may hold one gone record beside this many.
+const REMOVED_SHARE: usize = 8;
 /// Keys of a reader joined or left in one turn.
 const SLICE: usize = 512;
 
@@ -71,7 +73,9 @@ impl Sweep {
                 feed.drop_gone_jobs();
                 break;
             }
-            left = left.saturating_sub(feed.sweep_slot(pass.next_slot, due.ttl_us, now_us));
+            let is_clean = pass.doomed.iter().all(Vec::is_empty);
+            let work = feed.sweep_slot(pass.next_slot, is_clean, due.ttl_us, now_us);
+            left = left.saturating_sub(work);
             pass.next_slot += 1;
         }
         if pass.rings_done {
@@ -87,8 +91,10 @@ impl Sweep {
 
     fn is_due(&self, feed: &Feed, due: Due, now_us: i64) -> bool {
         let removed: usize = feed.lanes.iter().map(|lane| lane.removed.len()).sum();
+        let records: usize = feed.lanes.iter().map(|lane| lane.records.live()).sum();
         let pause_us = (due.ttl_us / 16).max(1);
-        removed >= due.removed_max.max(1)
+        // A pass looks at every ring, so a large window waits for more to free.
+        removed >= due.removed_max.max(records / REMOVED_SHARE).max(1)
             || feed.unfollowed > 64 + feed.readers.active() / 16
             || self
                 .last_pass_us
@@ -97,8 +103,9 @@ impl Sweep {
 }
 
 impl Feed {
-    /// Looks after one reader; the work it took.
-    fn sweep_slot(&mut self, slot: u32, ttl_us: i64, now_us: i64) -> usize {
+    /// Looks after one reader; the work it took. Where nothing is doomed
+    /// (`is_clean`) no ring needs to be searched.
+    fn sweep_slot(&mut self, slot: u32, is_clean: bool, ttl_us: i64, now_us: i64) -> usize {
         let Some(reader) = self.readers.get(slot) else {
             return 1;
         };
@@ -116,8 +123,10 @@ impl Feed {
         }
         let mut work = 1;
         for lane in &mut self.lanes {
-            work += 1 + lane.rings.len(slot) / 8;
-            lane.rings.compact(slot, &lane.records);
+            if !is_clean {
+                work += 1 + lane.rings.len(slot) / 8;
+                lane.rings.compact(slot, &lane.records);
+            }
             lane.rings.sink(slot);
         }
         work
@@ -228,6 +237,7 @@ impl Feed {
                 continue;
             };
             let keys: Vec<u32> = reader.follows.members().from(next).take(SLICE).collect();
+            self.audience.warm(&keys);
             for &key in &keys {
                 self.audience.join(key, slot);
             }
@@ -260,6 +270,7 @@ impl Feed {
                 next_key,
             } = leaving;
             let keys: Vec<u32> = follows.members().from(next_key).take(SLICE).collect();
+            self.audience.warm(&keys);
             for &key in &keys {
                 self.leave_key(key, slot);
             }

@@ -121,8 +121,9 @@ impl Timelines {
             return Inserted::Below;
         };
         let outcome = feed.insert(target, &record);
+        feed.push_sent(target);
         if outcome == Inserted::Taken {
-            while self.records() > self.settings.window_records_max() && self.evict() {}
+            self.keep_the_window();
         }
         outcome
     }
@@ -131,19 +132,20 @@ impl Timelines {
     /// at about a third of the cost.
     pub fn insert_all(&mut self, feed: usize, target: usize, records: &[NewRecord<'_>]) {
         for some in records.chunks(BATCH) {
-            self.warm(feed, target, some);
+            let Some((feed, _)) = self.feeds.get_mut(feed) else {
+                return;
+            };
+            feed.warm(target, some);
             for record in some {
-                self.insert(feed, target, *record);
+                feed.insert(target, record);
             }
+            feed.push_sent(target);
+            self.keep_the_window();
         }
     }
 
-    /// Fetches the memory that inserting these records will need. It changes
-    /// nothing; a caller whose batch mixes kinds of changes calls it first.
-    pub fn warm(&self, feed: usize, target: usize, records: &[NewRecord<'_>]) {
-        if let Some((feed, _)) = self.feeds.get(feed) {
-            feed.warm(target, records);
-        }
+    fn keep_the_window(&mut self) {
+        while self.records() > self.settings.window_records_max() && self.evict() {}
     }
 
     fn records(&self) -> usize {
@@ -347,5 +349,82 @@ impl Timelines {
             stats.reader_bytes += feed.bytes_of_readers();
         }
         stats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::Target;
+    use crate::settings::{FeedSpec, KeyList, TargetSpec};
+
+    /// The replacement of a record has its time and URI. Where it has a lower
+    /// number it belongs below the one that is gone, and out of a full ring;
+    /// a page that ended at the gone one then passed it by.
+    #[test]
+    fn a_page_that_ends_at_a_gone_record_does_not_hide_its_replacement() {
+        let target = |items_max| TargetSpec { items_max };
+        let mut engine = Timelines::new(
+            Settings {
+                feeds: vec![FeedSpec {
+                    targets: vec![target(5), target(1)],
+                    include_self: false,
+                }],
+                page_scan_max: 1,
+                removed_max: 1,
+                ..Settings::default()
+            },
+            0,
+        );
+        let put = |engine: &mut Timelines, target, id, time_us, keys: &[u32]| {
+            let keys: Vec<KeyId> = keys.iter().copied().map(KeyId).collect();
+            let uri = format!("at://did/{target}/{id}");
+            let record = NewRecord {
+                id: RecordId(id),
+                time_us,
+                uri: &uri,
+                author: KeyId(7),
+                keys: &keys,
+            };
+            assert_eq!(engine.insert(0, target, record), Inserted::Taken);
+        };
+        engine.loaded(0, 0, None);
+        engine.loaded(0, 1, None);
+        let follows = KeyList::new([KeyId(7)]);
+        let cold = Cold {
+            follows: &follows,
+            hidden: &KeyList::default(),
+            as_of: 0,
+        };
+        engine.register(0, KeyId(1), &cold, 0);
+        put(&mut engine, 1, 1, 10, &[7]);
+        put(&mut engine, 1, 2, 20, &[7]);
+        put(&mut engine, 1, 3, 30, &[7]);
+        put(&mut engine, 0, 9, 5, &[7]);
+        // The number of the first is free now, and the edit of the third takes it.
+        engine.remove(RecordId(1));
+        while engine.step(1, 10_000) {}
+        put(&mut engine, 1, 3, 30, &[7, 8]);
+        let mut before = None;
+        let mut seen = Vec::new();
+        for _ in 0..9 {
+            let read = engine.read(&Request {
+                feed: 0,
+                target: Target::Mixed,
+                reader: KeyId(1),
+                before: before.as_ref(),
+                limit: 1,
+                now_us: 1,
+            });
+            let Read::Page { entries, next } = read else {
+                panic!("all of it is in memory");
+            };
+            seen.extend(entries.iter().map(|entry| entry.id.0));
+            before = next;
+            if before.is_none() {
+                break;
+            }
+        }
+        assert_eq!(seen, [3, 2, 9]);
     }
 }

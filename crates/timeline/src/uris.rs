@@ -11,9 +11,10 @@
 //! TID is kept as text, counted as well.
 
 use crate::column::Column;
-use crate::shards::TextShards;
+use crate::shards::{Quick, Shards};
 use std::cmp::Ordering;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
 const TID_LETTERS: &[u8; 32] = b"234567abcdefghijklmnopqrstuvwxyz";
 const TID_LEN: usize = 13;
@@ -60,20 +61,59 @@ fn tid_letters(number: u64) -> [u8; TID_LEN] {
     letters
 }
 
+/// Bytes of a text that lie in its cache line; a prefix of the public network has 57.
+const SHORT_MAX: usize = 59;
+
+/// A text, counted; in one cache line unless it is long.
+#[derive(Debug, Clone)]
+#[repr(align(64))]
+struct Kept {
+    /// Uses; 0 if the place is free.
+    count: u32,
+    /// Bytes in `short`; one more than it holds if the text is in [`Texts::long`].
+    length: u8,
+    short: [u8; SHORT_MAX],
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            length: 0,
+            short: [0; SHORT_MAX],
+        }
+    }
+}
+
 /// Texts kept once and counted.
 #[derive(Debug, Default)]
 struct Texts {
-    numbers: TextShards<u32>,
-    kept: Column<Option<(Arc<str>, u32)>>,
+    kept: Column<Kept>,
+    /// Texts that do not fit their line.
+    long: HashMap<u32, Box<str>, Quick>,
+    /// Numbers by hash.
+    numbers: Shards<u64, u32>,
+    /// Numbers of texts whose hash another has; practically none.
+    twins: HashMap<Box<str>, u32>,
+    hasher: RandomState,
     free: Vec<u32>,
     next: u32,
 }
 
 impl Texts {
+    fn find(&self, hash: u64, text: &str) -> Option<u32> {
+        let number = *self.numbers.get(&hash)?;
+        if self.is(number, text) {
+            return Some(number);
+        }
+        self.twins.get(text).copied()
+    }
+
     fn keep(&mut self, text: &str) -> u32 {
-        if let Some(&number) = self.numbers.get(text) {
-            if let Some(Some((_, count))) = self.kept.get_mut(number) {
-                *count += 1;
+        let hash = self.hasher.hash_one(text);
+        if let Some(number) = self.find(hash, text) {
+            if let Some(kept) = self.kept.get_mut(number) {
+                kept.count += 1;
             }
             return number;
         }
@@ -81,44 +121,78 @@ impl Texts {
             self.next += 1;
             self.next - 1
         });
-        let text: Arc<str> = Arc::from(text);
-        *self.kept.slot(number) = Some((Arc::clone(&text), 1));
-        self.numbers.insert(text, number);
+        let kept = self.kept.slot(number);
+        kept.count = 1;
+        if let Some(short) = kept.short.get_mut(..text.len()) {
+            short.copy_from_slice(text.as_bytes());
+            kept.length = text.len() as u8;
+        } else {
+            kept.length = SHORT_MAX as u8 + 1;
+            self.long.insert(number, Box::from(text));
+        }
+        if self.numbers.get(&hash).is_some() {
+            self.twins.insert(Box::from(text), number);
+        } else {
+            self.numbers.insert(hash, number);
+        }
         number
+    }
+
+    /// Whether `number` is in use and stands for `text`.
+    #[inline]
+    fn is(&self, number: u32, text: &str) -> bool {
+        let kept = self.kept.get(number);
+        kept.is_some_and(|kept| kept.count > 0 && self.bytes(number, kept) == text.as_bytes())
+    }
+
+    #[inline]
+    fn bytes<'a>(&'a self, number: u32, kept: &'a Kept) -> &'a [u8] {
+        match kept.short.get(..usize::from(kept.length)) {
+            Some(short) => short,
+            None => self.long.get(&number).map_or(&[], |long| long.as_bytes()),
+        }
     }
 
     /// Counts one more use of `number` if that is what `text` is.
     fn keep_same(&mut self, number: u32, text: &str) -> bool {
-        match self.kept.get_mut(number) {
-            Some(Some((kept, count))) if **kept == *text => {
-                *count += 1;
-                true
-            }
-            _ => false,
+        if !self.is(number, text) {
+            return false;
         }
+        if let Some(kept) = self.kept.get_mut(number) {
+            kept.count += 1;
+        }
+        true
     }
 
     fn drop_one(&mut self, number: u32) {
-        let Some(place) = self.kept.get_mut(number) else {
+        let Some(kept) = self.kept.get_mut(number) else {
             return;
         };
-        let Some((text, count)) = place else {
+        kept.count = kept.count.saturating_sub(1);
+        if kept.count > 0 {
             return;
-        };
-        *count -= 1;
-        if *count == 0 {
-            let text = Arc::clone(text);
-            *place = None;
-            self.numbers.remove(&*text);
-            self.free.push(number);
         }
+        let text = self.text(number).to_owned();
+        let hash = self.hasher.hash_one(text.as_str());
+        if self.numbers.get(&hash) == Some(&number) {
+            self.numbers.remove(&hash);
+            // A twin, if there is one, is found by its hash from now on.
+            let twin = self
+                .twins
+                .extract_if(|twin, _| self.hasher.hash_one(&**twin) == hash);
+            if let Some((_, twin)) = twin.take(1).next() {
+                self.numbers.insert(hash, twin);
+            }
+        } else {
+            self.twins.remove(text.as_str());
+        }
+        self.long.remove(&number);
+        self.free.push(number);
     }
 
     fn text(&self, number: u32) -> &str {
-        match self.kept.get(number) {
-            Some(Some((text, _))) => text,
-            _ => "",
-        }
+        let bytes = self.kept.get(number).map(|kept| self.bytes(number, kept));
+        std::str::from_utf8(bytes.unwrap_or(&[])).unwrap_or("")
     }
 }
 
@@ -130,13 +204,13 @@ pub(crate) struct Uris {
 }
 
 impl Uris {
-    /// Packs a URI. `like` is one that may well begin the same, which is
-    /// quicker to see than to look up.
-    pub(crate) fn pack(&mut self, uri: &str, like: Option<Packed>) -> Packed {
+    /// Packs a URI. `like` is the prefix of one that may well begin the same,
+    /// which is quicker to see than to look up.
+    pub(crate) fn pack(&mut self, uri: &str, like: Option<u32>) -> Packed {
         let cut = uri.rfind('/').map_or(0, |slash| slash + 1);
         let (prefix, key) = uri.split_at_checked(cut).unwrap_or(("", uri));
         let prefix = match like {
-            Some(like) if self.prefixes.keep_same(like.prefix, prefix) => like.prefix,
+            Some(like) if self.prefixes.keep_same(like, prefix) => like,
             _ => self.prefixes.keep(prefix),
         };
         match tid_number(key) {
@@ -175,10 +249,10 @@ impl Uris {
         text
     }
 
-    /// The last byte before the record key.
-    pub(crate) fn prefix_end(&self, packed: Packed) -> u32 {
-        let text = self.prefixes.text(packed.prefix);
-        text.as_bytes().last().copied().map_or(0, u32::from)
+    /// Some of the text of a prefix, to have it at hand.
+    #[inline]
+    pub(crate) fn touch(&self, prefix: u32) -> u32 {
+        self.prefixes.kept.get(prefix).map_or(0, |kept| kept.count)
     }
 
     /// Compares as the texts would, byte by byte.
@@ -229,15 +303,53 @@ mod tests {
     }
 
     #[test]
+    fn texts_of_any_length_are_told_apart_and_forgotten() {
+        let texts: Vec<String> = (0..200).map(|length| "é".repeat(length)).collect();
+        let mut kept = Texts::default();
+        let numbers: Vec<u32> = texts.iter().map(|text| kept.keep(text)).collect();
+        for (text, &number) in texts.iter().zip(&numbers) {
+            assert_eq!(kept.text(number), text);
+            assert_eq!(kept.keep(text), number);
+            assert!(kept.keep_same(number, text));
+            assert!(!kept.keep_same(number, "other"));
+        }
+        for &number in numbers.iter().chain(&numbers).chain(&numbers) {
+            kept.drop_one(number);
+        }
+        assert_eq!(kept.free.len(), texts.len());
+        assert!(kept.long.is_empty());
+        assert!(!kept.keep_same(5, &texts[5]), "nobody uses it");
+        assert_eq!(size_of::<Kept>(), 64);
+    }
+
+    #[test]
+    fn texts_with_one_hash_are_told_apart() {
+        let mut kept = Texts::default();
+        let one = kept.keep("one");
+        // The same hash by force: the place of "two" is taken by "one".
+        let hash = kept.hasher.hash_one("two");
+        kept.numbers.insert(hash, one);
+        let two = kept.keep("two");
+        assert_ne!(one, two);
+        assert_eq!(kept.keep("two"), two);
+        assert_eq!((kept.text(one), kept.text(two)), ("one", "two"));
+        kept.drop_one(two);
+        kept.drop_one(two);
+        assert!(kept.twins.is_empty());
+        assert_eq!(kept.keep("one"), one);
+    }
+
+    #[test]
     fn a_text_no_longer_used_is_forgotten() {
         let mut uris = Uris::default();
         let one = uris.pack("at://a/b/self", None);
-        let two = uris.pack("at://a/b/self", Some(one));
+        let two = uris.pack("at://a/b/self", Some(one.prefix));
         uris.release(one);
         assert_eq!(uris.text(two), "at://a/b/self");
         uris.release(two);
         assert_eq!(uris.prefixes.free.len(), 1);
         assert_eq!(uris.keys.free.len(), 1);
-        assert!(uris.prefixes.numbers.get("at://a/b/").is_none());
+        let hash = uris.prefixes.hasher.hash_one("at://a/b/");
+        assert!(uris.prefixes.numbers.get(&hash).is_none());
     }
 }

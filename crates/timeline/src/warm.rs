@@ -9,22 +9,22 @@
 //! memory. Of many records at once the first pointers can be followed together,
 //! then the second ones, and so on: the waits overlap, and a post costs a third.
 
-use crate::audience::Key;
 use crate::feed::Feed;
 use crate::lane::NewRecord;
 use crate::sequence::Sequence;
 use crate::settings::KeyId;
+use crate::sorted::Sorted;
 use std::hint::black_box;
 
 /// Records whose memory is fetched together.
-pub(crate) const BATCH: usize = 32;
+pub(crate) const BATCH: usize = 64;
 
 /// The way from a key to the memory behind it, as far as it is known.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Trail<'a> {
-    key: u32,
     outbox: Option<&'a Sequence>,
-    audience: Option<&'a Key>,
+    prefix: Option<u32>,
+    readers: Option<&'a Sorted>,
 }
 
 impl Feed {
@@ -34,38 +34,26 @@ impl Feed {
             return;
         };
         let mut seen = 0;
-        let mut trails: Vec<Trail<'_>> = records
-            .iter()
-            .flat_map(|record| record.keys.iter().take(4))
-            .map(|&KeyId(key)| {
-                seen ^= lane.tip_second(key);
-                seen ^= u32::from(self.audience.key(key).is_some());
-                Trail {
-                    key,
-                    outbox: None,
-                    audience: None,
-                }
-            })
-            .collect();
-        for trail in &mut trails {
-            trail.outbox = lane.outbox(trail.key);
-            trail.audience = self.audience.key(trail.key);
-            seen ^= trail
-                .outbox
-                .map_or(0, |outbox| u32::from(outbox.is_empty()));
-            seen ^= trail.audience.map_or(0, |key| key.readers.len() as u32);
+        // The first key is nearly always the only one; others are fetched when needed.
+        let keys = records.iter().filter_map(|record| record.keys.first());
+        for &KeyId(key) in keys.clone() {
+            seen ^= lane.tip_second(key);
+            seen ^= u32::from(self.audience.key(key).is_some());
+        }
+        let mut trails = [Trail::default(); BATCH];
+        for (trail, &KeyId(key)) in trails.iter_mut().zip(keys) {
+            *trail = Trail {
+                outbox: lane.outbox(key),
+                prefix: lane.prefix(key),
+                readers: self.audience.key(key).map(|key| &key.readers),
+            };
         }
         for trail in &trails {
             seen ^= trail.outbox.and_then(Sequence::newest).unwrap_or(0);
             seen ^= trail
-                .audience
-                .and_then(|key| key.readers.iter().next())
-                .unwrap_or(0);
-        }
-        for trail in &trails {
-            if let Some(newest) = trail.outbox.and_then(Sequence::newest) {
-                seen ^= lane.records.touch_uri(newest);
-            }
+                .prefix
+                .map_or(0, |prefix| lane.records.touch_prefix(prefix));
+            seen ^= trail.readers.map_or(0, Sorted::touch);
         }
         black_box(seen);
     }

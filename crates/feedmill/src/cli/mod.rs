@@ -4,7 +4,9 @@ mod bench;
 mod config;
 mod dead;
 mod demo;
+mod lexicons;
 mod log;
+mod publish;
 mod run;
 mod simulate;
 
@@ -49,6 +51,13 @@ enum Verb {
     /// The log: append, query, tail, list, replicate, verify
     #[command(subcommand)]
     Log(log::Log),
+    /// Lexicons of our methods, for code generators
+    #[command(subcommand)]
+    Lexicons(lexicons::Lexicons),
+    /// Write the record by which Bluesky clients find a feed
+    PublishFeed(publish::Publish),
+    /// Delete that record
+    UnpublishFeed(publish::Unpublish),
     /// Simulated networks
     #[command(subcommand)]
     Sim(simulate::Sim),
@@ -68,6 +77,9 @@ pub fn main() -> ExitCode {
         Verb::CheckConfig { file } => config::check(&file),
         Verb::Dead(dead) => dead.run(),
         Verb::Log(log) => log.run(),
+        Verb::Lexicons(lexicons) => lexicons.run(),
+        Verb::PublishFeed(publish) => publish.run(),
+        Verb::UnpublishFeed(unpublish) => unpublish.run(),
         Verb::Sim(sim) => sim.run(),
         Verb::Bench(bench) => bench.run(),
     };

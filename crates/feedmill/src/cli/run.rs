@@ -21,6 +21,9 @@ pub(super) struct Run {
     /// Use this store instead of the file's, e.g. sqlite://feedmill.db
     #[arg(long, env = "DATABASE_URL")]
     database_url: Option<String>,
+    /// Keep timelines there instead of where the file says, e.g. redis://host
+    #[arg(long, env = "REDIS_URL")]
+    redis_url: Option<String>,
     /// Ask this plc directory instead of the file's
     #[arg(long, env = "PLC_URL")]
     plc_url: Option<String>,
@@ -38,6 +41,8 @@ pub(super) struct Run {
 /// What the environment alone may say; shown below the options.
 pub(super) const SECRETS: &str = "Environment only:
   FEEDMILL_APP_TOKEN   token with which the app writes over the direct API
+  FEEDMILL_ADMIN_TOKEN the operator's token, for /admin
+  FEEDMILL_NOTIFY_TOKEN token of who may call notifyOfUpdate if serve.notify asks for it
   FEEDMILL_SECRET      key under which readers' tokens are made; the app token unless set
   RUST_LOG             what is logged, e.g. warn or feedmill=debug
   FEEDMILL_LOG_JSON    set to anything: log lines are JSON";
@@ -71,6 +76,9 @@ impl Run {
         }
         if let Some(url) = &self.database_url {
             config.store.url.clone_from(url);
+        }
+        if let Some(url) = &self.redis_url {
+            config.timelines.url.clone_from(url);
         }
         if let Some(url) = &self.plc_url {
             config.intake.plc_url.clone_from(url);

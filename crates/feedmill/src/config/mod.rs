@@ -21,12 +21,16 @@ pub mod collection;
 pub mod direct;
 // A feed: follows, targets, keys.
 pub mod feed;
+// Names of accounts, and what may be asked to resolve them.
+pub mod identity;
 // Where in the file a key stands.
 mod place;
 // Which records are worked on first.
 pub mod queue;
 // Business rules, and what a record requires.
 pub mod rule;
+// The HTTP server.
+pub mod serve;
 // What happens to records that cannot go on.
 pub mod settle;
 // Sections that are one stage's settings each.
@@ -35,9 +39,11 @@ pub mod stage;
 pub use collection::Collection;
 pub use direct::Direct;
 pub use feed::Feed;
+pub use identity::Identity;
 pub use queue::Queue;
+pub use serve::Serve;
 pub use settle::Settle;
-pub use stage::{Intake, Serve, Source, Store, Timelines, Verify};
+pub use stage::{Intake, Source, Store, Timelines, Verify};
 
 /// The commented file that `feedmill init` writes.
 pub const TEMPLATE: &str = include_str!("template.toml");
@@ -81,6 +87,9 @@ pub struct Config {
     /// The HTTP server.
     #[serde(default)]
     pub serve: Serve,
+    /// Names of accounts.
+    #[serde(default)]
+    pub identity: Identity,
     /// Records written over HTTP.
     #[serde(default)]
     pub direct: Direct,
@@ -192,6 +201,8 @@ impl Config {
             .or_else(|| self.settle.fault())
             .or_else(|| self.timelines.fault())
             .or_else(|| self.serve.fault())
+            .or_else(|| self.serve.private_fault(self))
+            .or_else(|| self.identity.fault())
             .or_else(|| self.direct.fault(self))
             .or_else(|| self.log.fault())
             .or_else(|| collection::relations_fault(&self.collections))
@@ -333,6 +344,10 @@ mod tests {
             format!("{:?}", spelled.settle)
         );
         assert_eq!(format!("{:?}", plain.serve), format!("{:?}", spelled.serve));
+        assert_eq!(
+            format!("{:?}", plain.identity),
+            format!("{:?}", spelled.identity)
+        );
         assert_eq!(
             format!("{:?}", plain.direct),
             format!("{:?}", spelled.direct)

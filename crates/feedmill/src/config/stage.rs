@@ -324,6 +324,8 @@ impl Intake {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timelines {
+    /// Where timelines are kept: `memory:`.
+    pub url: String,
     /// Memory for timelines, in MiB; 0 answers every page from the store.
     pub memory_mib: usize,
     /// Days after its last read that a timeline is kept.
@@ -337,6 +339,7 @@ pub struct Timelines {
 impl Default for Timelines {
     fn default() -> Self {
         Self {
+            url: "memory:".into(),
             memory_mib: 1024,
             ttl_days: 7,
             sync_threshold: 5_000,
@@ -347,75 +350,23 @@ impl Default for Timelines {
 
 impl Timelines {
     pub(super) fn fault(&self) -> Option<(String, String)> {
+        let engine = self.url.split(':').next().unwrap_or_default();
+        let wrong = match engine {
+            "memory" => None,
+            "redis" | "rediss" => Some(
+                "this build has no timelines in Redis; build with --features redis once it exists, or use memory:"
+                    .to_owned(),
+            ),
+            _ => Some(format!("{:?} keeps no timelines; use \"memory:\"", self.url)),
+        };
+        if let Some(problem) = wrong {
+            return Some(("timelines.url".into(), problem));
+        }
         (self.page_scan_max < 200).then(|| {
             (
                 "timelines.page_scan_max".into(),
                 "must be at least 200, the largest page".into(),
             )
         })
-    }
-}
-
-/// `[serve]`: the HTTP server.
-#[derive(Debug, Clone, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Serve {
-    /// Address to listen on.
-    pub bind: String,
-    /// Where clients reach us, if that is another address.
-    pub public_url: Option<String>,
-    /// Who we are; `did:web` of `public_url`'s host unless set.
-    pub service_did: Option<String>,
-    /// Memory for records as they are shown; 0 reads each from the store.
-    pub cache_mib: usize,
-    /// Requests answered at once.
-    pub requests_max: usize,
-    /// Largest request body, in bytes.
-    pub body_bytes_max: usize,
-    /// Seconds a request may take.
-    pub timeout_s: u64,
-}
-
-impl Default for Serve {
-    fn default() -> Self {
-        Self {
-            bind: "127.0.0.1:8080".into(),
-            public_url: None,
-            service_did: None,
-            cache_mib: 64,
-            requests_max: 1024,
-            body_bytes_max: 1_000_000,
-            timeout_s: 30,
-        }
-    }
-}
-
-impl Serve {
-    pub(super) fn fault(&self) -> Option<(String, String)> {
-        if self.bind.parse::<std::net::SocketAddr>().is_err() {
-            return Some((
-                "serve.bind".into(),
-                format!(
-                    "{:?} is not an address and port such as \"127.0.0.1:8080\"",
-                    self.bind
-                ),
-            ));
-        }
-        if let Some(did) = &self.service_did
-            && !record::ids::Did::is_valid(did)
-        {
-            return Some(("serve.service_did".into(), format!("{did:?} is not a DID")));
-        }
-        if let Some(url) = &self.public_url
-            && !url.starts_with("https://")
-            && !url.starts_with("http://")
-        {
-            let problem = format!("{url:?} is not an http or https address");
-            return Some(("serve.public_url".into(), problem));
-        }
-        if self.requests_max == 0 {
-            return Some(("serve.requests_max".into(), "must be at least 1".into()));
-        }
-        None
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use timeline::{Cold, RecordId, Settings};
 use tracing::{error, warn};
 
-use super::{Fanout, State, Waiting, insert, key, load};
+use super::batch::Batch;
+use super::{Fanout, State, Waiting, key, load};
 use crate::clock::Clock;
 use crate::store::{Change, StoreError};
 
@@ -90,10 +91,17 @@ impl Drawer {
 
     fn apply(&self, first: i64, changes: &[Change]) -> Result<(), StoreError> {
         let mut state = self.fanout.state.write();
+        let mut puts = Batch::default();
         for (position, change) in (first..).zip(changes) {
+            if matches!(change, Change::Put { .. }) {
+                puts.add(&self.fanout.routes, change)?;
+            } else {
+                puts.insert_into(&mut state.timelines);
+            }
             state.timelines.begin(position.cast_unsigned());
             self.change(&mut state, change)?;
         }
+        puts.insert_into(&mut state.timelines);
         Ok(())
     }
 
@@ -102,24 +110,7 @@ impl Drawer {
         let timelines = &mut state.timelines;
         self.fanout.forget(change);
         match change {
-            Change::Put {
-                record, uri, lanes, ..
-            } => {
-                for place in lanes {
-                    for (feed, target) in routes.lanes.get(&place.lane).into_iter().flatten() {
-                        insert(
-                            timelines,
-                            *feed,
-                            *target,
-                            *record,
-                            place.time_us,
-                            uri,
-                            place.author,
-                            &place.keys,
-                        )?;
-                    }
-                }
-            }
+            Change::Put { .. } => {} // in the batch
             Change::Delete { record, .. } => {
                 timelines.remove(RecordId(record.cast_unsigned()));
             }

@@ -8,6 +8,8 @@
 //! lock for a few changes at a time; readers share it. Everything here can be
 //! dropped at any moment and is rebuilt from the store.
 
+// Records that are inserted together.
+mod batch;
 // Records as they are shown.
 mod bodies;
 // The thread that draws.

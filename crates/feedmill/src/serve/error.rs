@@ -103,11 +103,18 @@ impl From<StoreError> for XrpcError {
 impl IntoResponse for XrpcError {
     fn into_response(self) -> Response {
         let body = serde_json::json!({"error": self.name, "message": self.message}).to_string();
-        (
+        let mut response = (
             self.status,
             [(header::CONTENT_TYPE, "application/json")],
             body,
         )
-            .into_response()
+            .into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let bearer = header::HeaderValue::from_static("Bearer");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, bearer);
+        }
+        response
     }
 }

@@ -12,64 +12,53 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::Response;
-use quick_cache::sync::Cache;
 use serde_json::json;
 
+use super::bearer::Bearers;
 use super::error::XrpcError;
 use super::feed::{self, Wanted};
-use super::jwt::Token;
 use super::params::Params;
+use super::rate::Asker;
 use super::{Server, body, cursor, reply};
 use crate::config::Config;
-use crate::identity::{IdentityError, Resolver};
+use crate::identity::Resolver;
 use crate::store::Lens;
 use crate::store::shown::ShownPage;
 
 pub(super) const SKELETON: &str = "app.bsky.feed.getFeedSkeleton";
 pub(super) const DESCRIBE: &str = "app.bsky.feed.describeFeedGenerator";
 
-/// Tokens remembered, so that none is taken twice.
-const USED_MAX: usize = 100_000;
-/// Tokens believed again without looking at their signatures, and for how long at most.
-const BELIEVED_MAX: usize = 50_000;
-const BELIEVED_S_MAX: i64 = 60;
 /// Posts of a page where the caller does not say, and of the largest page.
-const POSTS: usize = 50;
-const POSTS_MAX: usize = 100;
+pub(super) const POSTS: usize = 50;
+pub(super) const POSTS_MAX: usize = 100;
 
 /// Our feeds as the network knows them.
 #[derive(Debug)]
 pub struct Generator {
     did: String,
     endpoint: Option<String>,
+    /// The name under which typed clients ask for us.
+    audience: Option<String>,
     /// URI of the published record, name of the feed.
     feeds: Vec<(String, String)>,
-    resolver: Resolver,
-    /// Hosts of any name are asked for documents only where one server stands in for all.
-    boxed: bool,
-    used: Cache<(String, String), ()>,
-    /// Tokens that may come again and were believed lately: their reader, and until when.
-    believed: Cache<String, (String, i64)>,
+    /// Who asks.
+    pub(super) bearers: Bearers,
 }
 
 impl Generator {
     /// The generator of a configuration; `None` if it has no DID.
-    pub fn new(config: &Config) -> Result<Option<Self>, IdentityError> {
-        let Some(did) = config.service_did() else {
-            return Ok(None);
-        };
+    pub fn new(config: &Config, resolver: Arc<Resolver>) -> Option<Self> {
+        let did = config.service_did()?;
         let feeds = config.feeds.iter();
-        Ok(Some(Self {
+        Some(Self {
+            bearers: Bearers::new(did.clone(), resolver),
             did,
             endpoint: config.serve.public_url.clone(),
+            audience: super::service::audience(config),
             feeds: feeds
                 .filter_map(|(name, feed)| Some((feed.publish_as.clone()?, name.clone())))
                 .collect(),
-            resolver: Resolver::new(&config.intake.plc_url, config.intake.did_web_url.as_deref())?,
-            boxed: config.intake.did_web_url.is_some(),
-            used: Cache::new(USED_MAX),
-            believed: Cache::new(BELIEVED_MAX),
-        }))
+        })
     }
 
     /// `/.well-known/did.json`, if our DID is one whose document stands here.
@@ -79,10 +68,18 @@ impl Generator {
             .as_ref()
             .filter(|_| self.did.starts_with("did:web:"))
             .ok_or_else(|| XrpcError::not_found("no document here; set serve.public_url"))?;
+        let mut services = vec![
+            json!({"id": "#bsky_fg", "type": "BskyFeedGenerator", "serviceEndpoint": endpoint}),
+        ];
+        if let Some(audience) = &self.audience {
+            services.push(
+                json!({"id": audience, "type": "ContrailService", "serviceEndpoint": endpoint}),
+            );
+        }
         Ok(json!({
             "@context": ["https://www.w3.org/ns/did/v1"],
             "id": self.did,
-            "service": [{"id": "#bsky_fg", "type": "BskyFeedGenerator", "serviceEndpoint": endpoint}],
+            "service": services,
         })
         .to_string())
     }
@@ -92,74 +89,6 @@ impl Generator {
         let uris = self.feeds.iter().map(|(uri, _)| json!({ "uri": uri }));
         json!({"did": self.did, "feeds": uris.collect::<Vec<_>>()}).to_string()
     }
-
-    /// The reader that the headers prove; `None` if nobody is named.
-    async fn reader(&self, headers: &HeaderMap, now_s: i64) -> Result<Option<String>, XrpcError> {
-        let Some(value) = headers.get(header::AUTHORIZATION) else {
-            return Ok(None);
-        };
-        let text = value
-            .to_str()
-            .ok()
-            .and_then(|text| text.strip_prefix("Bearer "))
-            .ok_or_else(|| {
-                XrpcError::unauthorized("BadJwt", "send \"Authorization: Bearer <jwt>\"")
-            })?;
-        if let Some((did, until_s)) = self.believed.get(text)
-            && now_s < until_s
-        {
-            return Ok(Some(did));
-        }
-        let token = Token::parse(text)?;
-        token.check(&self.did, SKELETON, now_s)?;
-        let did = token.issuer()?;
-        if !self.boxed && is_private(did) {
-            let message = "jwt issuer is not on a public host";
-            return Err(XrpcError::unauthorized("BadJwtIss", message));
-        }
-        // A key may have changed since we last looked.
-        if token.verify(&self.key(did).await?).is_err() {
-            self.resolver.forget(did);
-            token.verify(&self.key(did).await?)?;
-        }
-        if let Some(jti) = &token.claims.jti {
-            let name = (did.to_owned(), jti.clone());
-            if self.used.get(&name).is_some() {
-                return Err(XrpcError::unauthorized("BadJwt", "jwt was used before"));
-            }
-            self.used.insert(name, ());
-        } else {
-            let until_s = token.claims.exp.min(now_s + BELIEVED_S_MAX);
-            let believed = (did.to_owned(), until_s);
-            self.believed.insert(text.to_owned(), believed);
-        }
-        Ok(Some(did.to_owned()))
-    }
-
-    async fn key(&self, did: &str) -> Result<record::key::PublicKey, XrpcError> {
-        self.resolver.key(did).await.map_err(|error| match error {
-            IdentityError::Unreachable(_) => {
-                XrpcError::busy("the issuer's DID document cannot be fetched now; try again")
-            }
-            IdentityError::Unresolvable(why) => XrpcError::unauthorized("BadJwtIss", why),
-        })
-    }
-}
-
-/// Whether a did:web names this machine, an address or a port instead of a public host.
-fn is_private(did: &str) -> bool {
-    let Some(host) = did.strip_prefix("did:web:") else {
-        return false;
-    };
-    let host = host.to_ascii_lowercase();
-    let last = host.rsplit('.').next().unwrap_or_default();
-    !host.contains('.')
-        || host.contains(['%', ':'])
-        || last.chars().all(|c| c.is_ascii_digit())
-        || matches!(
-            last,
-            "local" | "localhost" | "internal" | "test" | "invalid"
-        )
 }
 
 /// `app.bsky.feed.getFeedSkeleton`.
@@ -181,7 +110,14 @@ pub(super) async fn skeleton(
         .ok_or_else(|| XrpcError::declared("UnknownFeed", format!("no feed {uri:?} here")))?;
     let limit = limit(&params)?;
     let now_s = server.clock.now_us() / 1_000_000;
-    let reader = generator.reader(&headers, now_s).await?;
+    let reader = generator.bearers.account(&headers, SKELETON, now_s).await?;
+    let standing = match &reader {
+        Some(did) => match server.rates.take(Asker::Account(did.clone()), 1, now_s) {
+            Ok(standing) => standing,
+            Err(standing) => return Ok(standing.refusal(now_s)),
+        },
+        None => None,
+    };
     let tags = headers.get(header::IF_NONE_MATCH);
     let made = match &reader {
         Some(reader) => at_once(&server, &name, reader, limit, params.get("cursor")),
@@ -208,6 +144,9 @@ pub(super) async fn skeleton(
     if let Some(rev) = rev.and_then(|rev| rev.parse().ok()) {
         let name = HeaderName::from_static("atproto-repo-rev");
         response.headers_mut().insert(name, rev);
+    }
+    if let Some(standing) = standing {
+        response.extensions_mut().insert(standing);
     }
     Ok(response)
 }
@@ -306,25 +245,4 @@ fn write(wanted: &Wanted<'_>, page: &ShownPage) -> String {
     body::push_cursor(&mut out, next.as_deref());
     out.push('}');
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn issuers_on_private_hosts_are_not_asked() {
-        for did in [
-            "did:web:localhost",
-            "did:web:127.0.0.1",
-            "did:web:10.0.0.1",
-            "did:web:a.internal",
-            "did:web:a.b%3A80",
-        ] {
-            assert!(is_private(did), "{did}");
-        }
-        for did in ["did:web:example.com", "did:plc:abc"] {
-            assert!(!is_private(did), "{did}");
-        }
-    }
 }

@@ -6,13 +6,13 @@ use super::{Answer, Server, body, references};
 use crate::store::graph::{Direction, Walk};
 
 /// Steps away from the start where the caller does not say.
-const DEPTH_DEFAULT: usize = 2;
+pub(super) const DEPTH_DEFAULT: usize = 2;
 /// Steps of the longest walk.
-const DEPTH_MAX: usize = 8;
+pub(super) const DEPTH_MAX: usize = 8;
 /// Nodes where the caller does not say.
-const NODES_DEFAULT: usize = 100;
+pub(super) const NODES_DEFAULT: usize = 100;
 /// Nodes of the largest answer.
-const NODES_MAX: usize = 1000;
+pub(super) const NODES_MAX: usize = 1000;
 /// Edges for each node asked for.
 const EDGES_PER_NODE_MAX: usize = 8;
 

@@ -73,6 +73,7 @@ pub(super) fn status(server: &Server) -> Result<Answer, XrpcError> {
                 "connected": server.status.connected.load(Ordering::Relaxed),
                 "cursors": cursors,
                 "streams": streams,
+                "cursor": (event != 0).then_some(event),
                 "event_us": event,
                 "date": (event != 0).then(|| record::datetime::format_us(event)),
                 "seconds_ago": (event != 0).then(|| (now - event).max(0) / 1_000_000),
@@ -81,7 +82,12 @@ pub(super) fn status(server: &Server) -> Result<Answer, XrpcError> {
                 "pending": load(&server.status.pending),
                 "frames": server.status.frames.load(Ordering::Relaxed),
             },
+            "freshness": {
+                "last_event_at": (event != 0).then(|| record::datetime::format_us(event)),
+                "seconds_ago": (event != 0).then(|| (now - event).max(0) / 1_000_000),
+            },
             "backfill": {
+                "state": backfill_state(server, due),
                 "running": server.status.listing.load(Ordering::Relaxed),
                 "listed": server.status.listed.load(Ordering::Relaxed),
                 "adopted": server.status.adopted.load(Ordering::Relaxed),
@@ -94,6 +100,18 @@ pub(super) fn status(server: &Server) -> Result<Answer, XrpcError> {
         })
         .to_string(),
     ))
+}
+
+/// How far accounts have been found and fetched, in the words that clients know.
+fn backfill_state(server: &Server, due: usize) -> &'static str {
+    let status = &server.status;
+    let listed = status.listed.load(Ordering::Relaxed) > 0;
+    match (status.listing.load(Ordering::Relaxed), due > 0, listed) {
+        (true, _, _) => "running",
+        (false, true, _) => "incomplete",
+        (false, false, true) => "complete",
+        (false, false, false) => "not_started",
+    }
 }
 
 /// `GET /page/readers`: some readers of a feed, to choose from.

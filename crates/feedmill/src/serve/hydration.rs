@@ -22,7 +22,7 @@ use crate::store::plan::{ReferencePlan, RelationPlan};
 use crate::store::shown::Shown;
 
 /// Children shown with each parent at most.
-const CHILDREN_MAX: usize = 50;
+pub(super) const CHILDREN_MAX: usize = 50;
 
 /// What a request wants beside the records.
 #[derive(Debug)]

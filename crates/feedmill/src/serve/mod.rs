@@ -7,6 +7,8 @@
 
 // Dead letters for the operator.
 pub mod admin;
+// Which account asks.
+pub mod bearer;
 // Bodies from stored JSON.
 pub mod body;
 // Opaque cursors.
@@ -22,35 +24,43 @@ pub mod generator;
 mod graph;
 mod health;
 mod hydration;
-// Which account asks through its host.
+// Tokens of service-auth.
 pub mod jwt;
-mod lexicons;
+// Connections.
+pub mod line;
+// What can be asked, said once.
 mod meters;
+pub mod methods;
+// Records fetched because somebody says that they are new.
+pub mod notify;
 // Query parameters.
 pub mod params;
 mod profile;
+mod rate;
 mod records;
 mod references;
 mod reply;
+pub(crate) mod service;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequest as _, Path, Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use axum::serve::ListenerExt as _;
-use tokio::sync::{Semaphore, watch};
+use metrics::counter;
+use tokio::sync::Semaphore;
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
 
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fanout::Fanout;
+use crate::identity::Resolver;
 use crate::metrics as names;
 use crate::search::SearchIndex;
 use crate::status::Status;
@@ -60,7 +70,7 @@ use error::XrpcError;
 use params::Params;
 
 /// Paths that are counted under their own name.
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 15] = [
     "/",
     "/health",
     "/status",
@@ -68,12 +78,18 @@ const PATHS: [&str; 12] = [
     "/page/readers",
     "/xrpc/_health",
     "/.well-known/did.json",
+    "/.well-known/contrail",
+    "/lexicons",
+    "/openapi.json",
     "/feed",
     "/follow",
     "/follow-many",
     "/tokens",
     "/unfollow",
 ];
+
+/// How long a handle may take to be resolved.
+const HANDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What every request needs.
 #[derive(Debug)]
@@ -93,7 +109,14 @@ pub struct Server {
     pub direct: Option<direct::Direct>,
     /// Our feeds as the network knows them, if we have a DID.
     pub generator: Option<generator::Generator>,
+    /// Notifications, if somebody may notify.
+    pub notifier: Option<notify::Notifier>,
+    /// Handles that no stream told of, if they are to be resolved.
+    pub handles: Option<Arc<Resolver>>,
+    private: Vec<String>,
+    rates: rate::Rates,
     methods: Vec<(String, Call)>,
+    service: service::Service,
     questions: filters::Questions,
     page_scan_max: usize,
     timeout: Duration,
@@ -113,8 +136,7 @@ enum Call {
     Profile,
     Cursor,
     Describe,
-    /// The answer, made at start.
-    Lexicons(String),
+    Lexicons,
 }
 
 /// A successful answer.
@@ -126,6 +148,12 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) fn json(body: String) -> Self {
         Self { body }
+    }
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, "application/json")], self.body).into_response()
     }
 }
 
@@ -149,8 +177,7 @@ impl Server {
             (format!("{ns}.getCursor"), Call::Cursor),
             (generator::DESCRIBE.to_owned(), Call::Describe),
         ];
-        let bundle = lexicons::bundle(&config.lexicons);
-        methods.extend(bundle.map(|bundle| (format!("{ns}.lexicons"), Call::Lexicons(bundle))));
+        methods.push((format!("{ns}.lexicons"), Call::Lexicons));
         for (short, collection) in &config.collections {
             use crate::config::collection::Method as M;
             for method in &collection.methods {
@@ -176,7 +203,12 @@ impl Server {
             admin: None,
             direct: None,
             generator: None,
+            notifier: None,
+            handles: None,
+            private: config.serve.private.clone(),
+            rates: rate::Rates::new(&config.serve),
             methods,
+            service: service::Service::new(config),
             page_scan_max: config.timelines.page_scan_max,
             timeout: Duration::from_secs(config.serve.timeout_s),
             slots: Semaphore::new(config.serve.requests_max),
@@ -190,15 +222,21 @@ impl Server {
         }
         let unresolved = || {
             XrpcError::invalid(format!(
-                "could not resolve actor {actor:?}: neither a DID nor a handle known here"
+                "could not resolve actor {actor:?}: neither a DID nor a handle of an account"
             ))
         };
         if record::ids::Handle::parse(actor).is_err() {
             return Err(unresolved());
         }
-        self.store
-            .did_of(&actor.to_ascii_lowercase())?
-            .ok_or_else(unresolved)
+        let handle = actor.to_ascii_lowercase();
+        if let Some(handles) = &self.handles {
+            let asked = tokio::time::timeout(HANDLE_TIMEOUT, handles.did_of(&handle));
+            // Where the world cannot be asked, what the streams told is the best there is.
+            if let Ok(Ok(found)) = tokio::runtime::Handle::current().block_on(asked) {
+                return found.ok_or_else(unresolved);
+            }
+        }
+        self.store.did_of(&handle)?.ok_or_else(unresolved)
     }
 
     /// Refuses parameters that a page of this collection does not have.
@@ -235,6 +273,7 @@ impl Server {
         let method = path.strip_prefix("/xrpc/").unwrap_or(path);
         let ours = PATHS.contains(&path)
             || method == generator::SKELETON
+            || method.strip_prefix(&self.namespace) == Some(".notifyOfUpdate")
             || self.methods.iter().any(|(name, _)| name == method);
         if ours {
             method.to_owned()
@@ -266,9 +305,9 @@ impl Server {
             Some(Call::Graph) => graph::get(self, params),
             Some(Call::Profile) => profile::get(self, params),
             Some(Call::Cursor) => health::cursor(self, params),
-            Some(Call::Lexicons(bundle)) => {
+            Some(Call::Lexicons) => {
                 params.only(&[])?;
-                Ok(Answer::json(bundle.clone()))
+                Ok(Answer::json(self.service.bundle.clone()))
             }
             Some(Call::Describe) => {
                 params.only(&[])?;
@@ -300,37 +339,24 @@ pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
         .route("/xrpc/_health", get(health))
         .route("/xrpc/{nsid}", any(xrpc))
         .merge(admin::routes())
+        .merge(service::routes())
         .route("/.well-known/did.json", get(did_document))
         .merge(direct)
         // One layer, the outermost first: each layer alone would be copied anew for every request.
         .layer((
             DefaultBodyLimit::max(body_bytes_max),
             CorsLayer::permissive().max_age(Duration::from_secs(86400)),
+            middleware::from_fn_with_state(Arc::clone(&server), rate::layer),
             middleware::from_fn_with_state(Arc::clone(&server), limits),
             CompressionLayer::new(),
         ))
         .with_state(server)
 }
 
-/// Serves until `stop` is set, then finishes open requests.
-pub async fn run(
-    listener: tokio::net::TcpListener,
-    router: Router,
-    mut stop: watch::Receiver<bool>,
-) -> std::io::Result<()> {
-    // An answer goes out whole; its last part must not wait for a word from the client.
-    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-    axum::serve(listener, router)
-        .with_graceful_shutdown(async move {
-            // An error means that the sender is gone: stop as well.
-            drop(stop.wait_for(|stop| *stop).await);
-        })
-        .await
-}
-
 /// Bounds every request in number and time, and counts it.
 async fn limits(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let Ok(_slot) = server.slots.try_acquire() else {
+        counter!(names::LIMITED, "by" => "requests").increment(1);
         return XrpcError::busy("too many requests at once; try again").into_response();
     };
     let begun = Instant::now();
@@ -351,7 +377,7 @@ where
     F: FnOnce(&Server) -> Result<Answer, XrpcError> + Send + 'static,
 {
     match blocking(server, make).await {
-        Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer.body).into_response(),
+        Ok(answer) => answer.into_response(),
         Err(error) => error.into_response(),
     }
 }
@@ -372,28 +398,89 @@ async fn xrpc(
     if record::ids::Nsid::parse(&nsid).is_err() {
         return XrpcError::invalid("invalid xrpc path").into_response();
     }
-    if request.method() != Method::GET && request.method() != Method::HEAD {
-        let message = format!("Incorrect HTTP method ({}) expected GET", request.method());
+    let notifies = nsid.strip_prefix(&server.namespace) == Some(".notifyOfUpdate");
+    let expected = if notifies { Method::POST } else { Method::GET };
+    let head = request.method() == Method::HEAD && !notifies;
+    if request.method() != expected && !head {
+        let method = request.method();
+        let message = format!("Incorrect HTTP method ({method}) expected {expected}");
         return XrpcError::invalid(message).into_response();
     }
     let params = match Params::parse(request.uri().query()) {
         Ok(params) => params,
         Err(error) => return error.into_response(),
     };
+    let asked = asked(server, &nsid, params, request).await;
+    asked.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// Answers a method, after who asks for it is known where that matters.
+async fn asked(
+    server: Arc<Server>,
+    nsid: &str,
+    params: Params,
+    request: Request,
+) -> Result<Response, XrpcError> {
     if nsid == generator::SKELETON {
         let headers = request.headers().clone();
-        let found = generator::skeleton(server, headers, params).await;
-        return found.unwrap_or_else(IntoResponse::into_response);
+        return generator::skeleton(server, headers, params).await;
     }
-    let tags = request.headers().get(header::IF_NONE_MATCH);
-    if let Some(answer) = server.call_at_once(&nsid, &params) {
-        return reply::json(answer.body, tags);
+    let name = nsid
+        .strip_prefix(&server.namespace)
+        .and_then(|name| name.strip_prefix('.'))
+        .unwrap_or_default();
+    let now_s = server.clock.now_us() / 1_000_000;
+    let mut issuer = None;
+    let mut standing = None;
+    if let Some(generator) = &server.generator
+        && server.private.iter().any(|private| private == name)
+    {
+        let headers = request.headers();
+        let did = generator.bearers.required(headers, nsid, now_s).await?;
+        match server
+            .rates
+            .take(rate::Asker::Account(did.clone()), 1, now_s)
+        {
+            Ok(left) => standing = left,
+            Err(left) => return Ok(left.refusal(now_s)),
+        }
+        issuer = Some(did);
     }
-    let tags = tags.cloned();
-    match blocking(server, move |server| server.call(&nsid, &params)).await {
-        Ok(answer) => reply::json(answer.body, tags.as_ref()),
-        Err(error) => error.into_response(),
+    let mut response = if name == "notifyOfUpdate" {
+        params.only(&[])?;
+        let client = request.extensions().get::<rate::Client>().copied();
+        let headers = request.headers().clone();
+        let body = match axum::body::Bytes::from_request(request, &()).await {
+            Ok(body) => body,
+            Err(rejection) => return Ok(rejection.into_response()),
+        };
+        notify::answer(&server, issuer.as_deref(), client, &headers, &body).await?
+    } else {
+        let tags = request.headers().get(header::IF_NONE_MATCH);
+        // Who proved who he is asks for himself, and that is looked at first.
+        if issuer.is_none()
+            && let Some(answer) = server.call_at_once(nsid, &params)
+        {
+            return Ok(reply::json(answer.body, tags));
+        }
+        let tags = tags.cloned();
+        let nsid = nsid.to_owned();
+        let answered = blocking(server, move |server| {
+            if let (Some(issuer), true) = (&issuer, nsid.ends_with(".getFeed"))
+                && server.actor(params.need("actor")?)? != *issuer
+            {
+                return Err(XrpcError::forbidden(
+                    "feed actor must match the service-auth issuer",
+                ));
+            }
+            server.call(&nsid, &params)
+        });
+        reply::json(answered.await?.body, tags.as_ref())
+    };
+    if let Some(standing) = standing {
+        response.extensions_mut().insert(standing);
     }
+    Ok(response)
 }
 
 async fn health(State(server): State<Arc<Server>>) -> Response {

@@ -43,6 +43,9 @@ pub enum Item {
     Commit(Commit),
     /// A repository as a whole, fetched to repair or to backfill.
     Snapshot(Snapshot),
+    /// Single records fetched from their host, with the revision that the repository had before;
+    /// the account's chain is left as it is.
+    Fetched { did: String, rev: u64, ops: Vec<Op> },
     /// A repository's root without its records; differs from ours: resync.
     Sync {
         did: String,
@@ -55,6 +58,8 @@ pub enum Item {
         status: AccountStatus,
         time_us: Micros,
     },
+    /// What its host says of an account when asked, until the stream says something new; not counted as received.
+    Standing { did: String, status: AccountStatus },
     /// Handle or keys changed.
     Identity {
         did: String,

@@ -63,6 +63,7 @@ pub(crate) struct App {
     runtime: tokio::runtime::Runtime,
     folder: tempfile::TempDir,
     config: String,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl App {
@@ -73,6 +74,19 @@ impl App {
 
     /// Starts it on a store that holds these records already.
     pub(crate) fn start_on(config: &str, records: &[Kept]) -> Self {
+        Self::start_in(config, records, &[])
+    }
+
+    /// The same with more in its environment.
+    pub(crate) fn start_in(
+        config: &str,
+        records: &[Kept],
+        environment: &[(&'static str, &str)],
+    ) -> Self {
+        let environment: Vec<_> = environment
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()))
+            .collect();
         let folder = tempfile::tempdir().unwrap();
         if !records.is_empty() {
             keep(folder.path(), config, records);
@@ -82,7 +96,7 @@ impl App {
             .enable_all()
             .build()
             .unwrap();
-        let (child, address) = spawn(folder.path(), config);
+        let (child, address) = spawn(folder.path(), config, &environment);
         Self {
             child,
             address,
@@ -90,14 +104,35 @@ impl App {
             runtime,
             folder,
             config: config.to_owned(),
+            environment,
         }
+    }
+
+    /// `http://` and where it serves.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it logged so far.
+    pub(crate) fn logged(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    /// Waits for a future, on the runtime of its client.
+    pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
     }
 
     /// Kills it, as a power failure would, and starts it again on the same store.
     pub(crate) fn restart(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        (self.child, self.address) = spawn(self.folder.path(), &self.config);
+        (self.child, self.address) = spawn(self.folder.path(), &self.config, &self.environment);
     }
 
     /// One request; its status and its JSON.
@@ -177,16 +212,23 @@ impl Drop for App {
     }
 }
 
-fn spawn(folder: &Path, config: &str) -> (Child, String) {
+fn spawn(folder: &Path, config: &str, environment: &[(&str, String)]) -> (Child, String) {
     let file = folder.join("feedmill.toml");
     std::fs::write(&file, config).unwrap();
     let store = format!("sqlite://{}", folder.join("store.db").display());
+    let log = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(folder.join("log"))
+        .unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_feedmill"))
         .arg("run")
         .arg(&file)
         .args(["--port", "0", "--database-url", &store])
         .env("FEEDMILL_APP_TOKEN", APP)
         .env("RUST_LOG", "warn")
+        .envs(environment.iter().map(|(name, value)| (*name, value)))
+        .stderr(log)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

@@ -11,26 +11,28 @@ use serde_json::{Value, json};
 
 use crate::app::{App, Kept};
 
-const READER: &str = "did:plc:reader";
-const AUTHOR: &str = "did:web:author.test";
+pub(crate) const READER: &str = "did:plc:reader";
+pub(crate) const AUTHOR: &str = "did:web:author.test";
 const FEED: &str = "at://did:plc:publisher/app.bsky.feed.generator/mine";
 const US: &str = "did:web:feeds.example";
 const METHOD: &str = "app.bsky.feed.getFeedSkeleton";
 
 /// A plc directory that knows the reader's present key.
-struct Directory {
-    url: String,
+pub(crate) struct Directory {
+    pub(crate) url: String,
     key: Arc<Mutex<SigningKey>>,
 }
 
 impl Directory {
-    fn start(key: SigningKey) -> Self {
+    pub(crate) fn start(key: SigningKey) -> Self {
         let key = Arc::new(Mutex::new(key));
         let shown = Arc::clone(&key);
         let document = move || {
             let key = shown.lock().unwrap().public().to_multikey();
             let method = json!({"id": format!("{READER}#atproto"), "type": "Multikey", "publicKeyMultibase": key});
-            async move { json!({"id": READER, "verificationMethod": [method]}).to_string() }
+            async move {
+                json!({"id": READER, "alsoKnownAs": ["at://reader.test"], "verificationMethod": [method]}).to_string()
+            }
         };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -68,6 +70,8 @@ publish_as = "{FEED}"
 public_url = "https://feeds.example"
 [intake]
 plc_url = "{}"
+[identity]
+allow_private = false
 "#,
         directory.url
     );
@@ -90,7 +94,7 @@ fn now() -> i64 {
     feedmill::clock::Clock::Wall.now_us() / 1_000_000
 }
 
-fn token(key: &SigningKey, change: impl Fn(&mut Value)) -> String {
+pub(crate) fn token(key: &SigningKey, change: impl Fn(&mut Value)) -> String {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let jti = NEXT
         .fetch_add(1, std::sync::atomic::Ordering::SeqCst)
@@ -241,6 +245,9 @@ fn we_say_who_we_are_and_which_feeds_we_have() {
     assert_eq!(document["id"], US);
     assert_eq!(
         document["service"],
-        json!([{"id": "#bsky_fg", "type": "BskyFeedGenerator", "serviceEndpoint": "https://feeds.example"}])
+        json!([
+            {"id": "#bsky_fg", "type": "BskyFeedGenerator", "serviceEndpoint": "https://feeds.example"},
+            {"id": format!("{US}#contrail"), "type": "ContrailService", "serviceEndpoint": "https://feeds.example"},
+        ])
     );
 }

@@ -135,8 +135,11 @@ fn forged(frame: &[u8]) -> Bytes {
 
 /// What leaves the notary, in order.
 async fn notarised(court: &Court, frames: &[Bytes], web_url: Option<&str>) -> Vec<Arrival> {
-    let web = web_url.or(court.config.intake.did_web_url.as_deref());
-    let resolver = Resolver::new(&court.config.intake.plc_url, web).unwrap();
+    let mut config = court.config.clone();
+    if let Some(url) = web_url {
+        config.intake.did_web_url = Some(url.to_owned());
+    }
+    let resolver = Resolver::new(&config).unwrap();
     let (input, frames_in) = mpsc::channel(1000);
     let (out, mut frames_out) = mpsc::channel(1000);
     let notary = Notary::new(court.decoder.clone(), Arc::new(resolver), out, 1000)

@@ -147,20 +147,36 @@ impl Bench {
         );
         self.store.apply(&change);
         self.waiting.push_back(change);
-        if self.waiting.len() > 6 || self.random.one_in(2) {
+        if self.waiting.len() > 8 || self.random.one_in(2) {
             self.draw();
         }
     }
 
     fn draw(&mut self) {
-        for _ in 0..1 + self.random.below(4) {
+        let together = self.random.one_in(2);
+        let mut posts: Vec<Post> = Vec::new();
+        for _ in 0..1 + self.random.below(8) {
             let Some(change) = self.waiting.pop_front() else {
-                return;
+                break;
             };
             self.drawn.apply(&change);
-            self.engine.begin(self.drawn.position);
-            apply(&mut self.engine, &change);
+            match change {
+                Change::Put(post) if together => {
+                    let place = |post: &Post| (post.feed, post.target);
+                    if posts.last().is_some_and(|last| place(last) != place(&post)) {
+                        put_all(&mut self.engine, &std::mem::take(&mut posts));
+                    }
+                    self.engine.begin(self.drawn.position);
+                    posts.push(post);
+                }
+                change => {
+                    put_all(&mut self.engine, &std::mem::take(&mut posts));
+                    self.engine.begin(self.drawn.position);
+                    apply(&mut self.engine, &change);
+                }
+            }
         }
+        put_all(&mut self.engine, &posts);
     }
 
     fn any_reader(&mut self) -> (usize, u32) {
@@ -456,6 +472,28 @@ fn put(engine: &mut Timelines, post: &Post) {
             keys: &keys,
         },
     );
+}
+
+/// Posts of one target, in one call.
+fn put_all(engine: &mut Timelines, posts: &[Post]) {
+    let keys: Vec<Vec<KeyId>> = posts
+        .iter()
+        .map(|post| post.keys.iter().copied().map(KeyId).collect())
+        .collect();
+    let records: Vec<NewRecord<'_>> = posts
+        .iter()
+        .zip(&keys)
+        .map(|(post, keys)| NewRecord {
+            id: RecordId(post.id),
+            time_us: post.time_us,
+            uri: &post.uri,
+            author: KeyId(post.author),
+            keys,
+        })
+        .collect();
+    if let Some(first) = posts.first() {
+        engine.insert_all(first.feed, first.target, &records);
+    }
 }
 
 fn apply(engine: &mut Timelines, change: &Change) {

@@ -42,7 +42,7 @@ pub(crate) fn settings(random: &mut Random) -> Settings {
         .map(|_| FeedSpec {
             targets: (0..1 + random.below(2))
                 .map(|_| TargetSpec {
-                    items_max: random.pick(&[1, 2, 3, 5, 9, 12, 40]),
+                    items_max: random.pick(&[1, 2, 3, 5, 9, 12, 19, 24, 40]),
                 })
                 .collect(),
             include_self: random.one_in(3),

@@ -50,12 +50,14 @@ impl<'a> Apply<'a> {
         match item {
             Item::Commit(commit) => self.commit(commit)?,
             Item::Snapshot(snapshot) => self.snapshot(snapshot)?,
+            Item::Fetched { did, rev, ops } => self.fetched(did, *rev, ops)?,
             Item::Sync { did, rev, data } => self.sync(did, *rev, *data)?,
             Item::Account {
                 did,
                 status,
                 time_us,
             } => self.status(did, *status, *time_us)?,
+            Item::Standing { did, status } => self.standing(did, *status)?,
             Item::Identity {
                 did,
                 handle,
@@ -171,6 +173,29 @@ impl<'a> Apply<'a> {
                 Some(queue) if !commit.was_held => self.queue(queue, author, stamp, op)?,
                 _ => self.op(author, stamp, op)?,
             }
+        }
+        Ok(())
+    }
+
+    /// Applies records that were fetched one by one. The chain must not move: it would hide
+    /// what the stream has yet to bring, and what it lost.
+    fn fetched(&mut self, did: &str, rev: u64, ops: &[Op]) -> Result<(), Error> {
+        let (key, known) = match self.known_did(did)? {
+            Some(found) => found,
+            None => (self.meet(did)?, Known::default()),
+        };
+        let author = Author {
+            key,
+            did,
+            snapshot: known.snapshot,
+        };
+        let stamp = Stamp {
+            rev,
+            live: true,
+            snapshot: true,
+        };
+        for op in ops {
+            self.op(author, stamp, op)?;
         }
         Ok(())
     }
@@ -364,21 +389,39 @@ impl<'a> Apply<'a> {
         if was_visible && !status.visible() {
             self.books().recount(self.names, key, did, -1)?;
         }
+        self.tally.applied += 1;
+        self.stand(key, did, &known, (status, time_us))
+    }
+
+    /// What a host said when asked. It keeps the time of the last event: whatever the stream says
+    /// after that one is newer, whichever clock is ahead.
+    fn standing(&mut self, did: &str, status: AccountStatus) -> Result<(), Error> {
+        let (key, known) = match self.known_did(did)? {
+            Some(found) => found,
+            None => (self.names.key(self.tx, did)?, Known::default()),
+        };
+        let time_us = known.status_us;
+        self.stand(key, did, &known, (status, time_us))
+    }
+
+    fn stand(
+        &mut self,
+        key: i64,
+        did: &str,
+        known: &Known,
+        (status, time_us): (AccountStatus, Micros),
+    ) -> Result<(), Error> {
         self.tx
             .prepare_cached(
                 "INSERT INTO account (key, status, status_us) VALUES (?1, ?2, ?3)
                  ON CONFLICT (key) DO UPDATE SET status = ?2, status_us = ?3, doubt = 0",
             )?
             .execute(params![key, status.code(), time_us])?;
-        if !was_visible && status.visible() {
-            self.books().recount(self.names, key, did, 1)?;
-        }
-        self.tally.applied += 1;
         self.names.accounts.remove(&key);
         if status == AccountStatus::Deleted {
-            self.purge(key, did, &known)?;
+            self.purge(key, did, known)?;
         }
-        if was_visible != status.visible() {
+        if AccountStatus::from_code(known.status).visible() != status.visible() {
             self.changes.push(Change::Account {
                 key,
                 did: did.to_owned(),

@@ -132,7 +132,7 @@ impl<'a> Apply<'a> {
     /// Before an account or a repository as a whole changes, everything that it said before is done.
     pub(super) fn barrier(&mut self, item: &Item) -> Result<(), Error> {
         let did = match item {
-            Item::Account { did, .. } | Item::Sync { did, .. } => did,
+            Item::Account { did, .. } | Item::Standing { did, .. } | Item::Sync { did, .. } => did,
             Item::Snapshot(snapshot) => &snapshot.did,
             _ => return Ok(()),
         };

@@ -1,8 +1,15 @@
 //! Identity: where an account lives, and with which key it signs.
 //!
-//! In:    a DID.
-//! Out:   the address of its host and its signing key, from its DID document.
-//! Never: a request without a time limit; a cache without a size.
+//! In:    a DID, a handle, an NSID.
+//! Out:   the address of its host and its signing key, from its DID document;
+//!        the DID behind a handle; the published lexicon of a name.
+//! Never: a request without a time limit, or to an address that [`Reach`] does
+//!        not permit; an answer or a cache without a size.
+
+// From handles to accounts.
+mod handle;
+// From names to published lexicons.
+mod lexicon;
 
 use std::time::Duration;
 
@@ -10,10 +17,19 @@ use quick_cache::sync::Cache;
 use record::key::PublicKey;
 use serde::Deserialize;
 
+use crate::config::Config;
+use crate::reach::names::NamesError;
+use crate::reach::{Forbidden, Reach};
+
+pub use crate::reach::provide_tls;
+
 /// Documents kept, and for how long.
 const CACHED_MAX: usize = 10_000;
 const FRESH: Duration = Duration::from_secs(3600);
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of the largest DID document or lexicon read, and of the largest file of a handle.
+const DOCUMENT_BYTES_MAX: usize = 1_000_000;
+const BODY_BYTES_MAX: usize = 2048;
 
 /// Why an account's host or key is not known.
 #[derive(Debug, thiserror::Error)]
@@ -21,23 +37,36 @@ pub enum IdentityError {
     /// Try again later.
     #[error("cannot fetch the DID document")]
     Unreachable(#[from] reqwest::Error),
+    /// Try again later.
+    #[error("cannot ask for a name")]
+    Nameless(#[from] NamesError),
+    /// Try again later: it was asked a moment ago.
+    #[error("it did not answer a moment ago")]
+    Silent,
+    /// Nobody is registered under it, or not yet.
+    #[error("there is no such DID")]
+    Missing,
+    /// It is where we do not go.
+    #[error("not asked")]
+    Forbidden(#[from] Forbidden),
     /// The DID is of a kind that cannot be resolved, or its document does not name what is asked.
     #[error("{0}")]
     Unresolvable(&'static str),
 }
 
-/// Gives the process its one provider of TLS; a second call finds it there.
-pub fn provide_tls() {
-    drop(rustls::crypto::ring::default_provider().install_default());
-}
-
 /// Resolves DIDs.
 #[derive(Debug)]
 pub struct Resolver {
+    reach: Reach,
+    /// For hosts that strangers name.
     client: reqwest::Client,
+    /// For hosts that the operator names.
+    named_client: reqwest::Client,
     plc_url: String,
     did_web_url: Option<String>,
+    has_dns: bool,
     known: Cache<String, (std::time::Instant, Named)>,
+    handles: Cache<String, (std::time::Instant, handle::Known)>,
 }
 
 /// What a DID document names.
@@ -45,11 +74,14 @@ pub struct Resolver {
 struct Named {
     host: Option<String>,
     key: Option<PublicKey>,
+    handle: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Document {
+    #[serde(default)]
+    also_known_as: Vec<String>,
     #[serde(default)]
     service: Vec<Service>,
     #[serde(default)]
@@ -82,7 +114,13 @@ impl Document {
                 let multibase = method.public_key_multibase.as_deref()?;
                 PublicKey::from_verification_method(&method.kind, multibase).ok()
             });
-        Named { host, key }
+        let mut names = self.also_known_as.iter();
+        let handle = names.find_map(|name| name.strip_prefix("at://"));
+        Named {
+            host,
+            key,
+            handle: handle.map(str::to_owned),
+        }
     }
 }
 
@@ -94,22 +132,38 @@ struct Service {
 }
 
 impl Resolver {
-    /// A resolver that asks the directory at `plc_url`, and hosts themselves
+    /// The resolver of a configuration: it asks its directory, and hosts themselves
     /// for did:web unless `did_web_url` stands in for all of them.
-    pub fn new(plc_url: &str, did_web_url: Option<&str>) -> Result<Self, IdentityError> {
-        provide_tls();
+    pub fn new(config: &Config) -> Result<Self, IdentityError> {
+        let reach = Reach::new(config);
+        let intake = &config.intake;
+        let mut named = vec![intake.plc_url.as_str()];
+        named.extend(intake.did_web_url.as_deref());
+        named.extend(intake.backfill.as_deref());
+        let trimmed = |url: &str| url.trim_end_matches('/').to_owned();
         Ok(Self {
-            client: reqwest::Client::builder()
-                .timeout(TIMEOUT)
-                .redirect(reqwest::redirect::Policy::limited(3))
-                .build()?,
-            plc_url: plc_url.trim_end_matches('/').to_owned(),
-            did_web_url: did_web_url.map(|url| url.trim_end_matches('/').to_owned()),
+            client: reach.client(TIMEOUT)?,
+            named_client: reach.named_client(TIMEOUT, &named)?,
+            plc_url: trimmed(&intake.plc_url),
+            did_web_url: intake.did_web_url.as_deref().map(trimmed),
+            has_dns: config.identity.dns_server.is_some(),
             known: Cache::new(CACHED_MAX),
+            handles: Cache::new(CACHED_MAX),
+            reach,
         })
     }
 
-    /// The client for requests to hosts.
+    /// What may be asked.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    /// The client for requests to hosts that the operator named.
+    pub fn named_client(&self) -> &reqwest::Client {
+        &self.named_client
+    }
+
+    /// The client for requests to hosts that DID documents name; [`Resolver::host`] judged them.
     pub fn client(&self) -> &reqwest::Client {
         &self.client
     }
@@ -117,9 +171,11 @@ impl Resolver {
     /// The address of an account's host.
     pub async fn host(&self, did: &str) -> Result<String, IdentityError> {
         let named = self.named(did).await?;
-        named.host.ok_or(IdentityError::Unresolvable(
+        let host = named.host.ok_or(IdentityError::Unresolvable(
             "the DID document names no host",
-        ))
+        ))?;
+        self.reach.permit(&host)?;
+        Ok(host)
     }
 
     /// The key with which an account signs its commits.
@@ -144,16 +200,19 @@ impl Resolver {
             return Ok(named);
         }
         let request = if did.starts_with("did:plc:") {
-            self.client.get(format!("{}/{did}", self.plc_url))
+            self.named_client.get(format!("{}/{did}", self.plc_url))
         } else if let Some(name) = did.strip_prefix("did:web:") {
             let (host, address) =
                 web_address(name).ok_or(IdentityError::Unresolvable("not a did:web of a host"))?;
             match &self.did_web_url {
                 Some(url) => self
-                    .client
+                    .named_client
                     .get(format!("{url}/.well-known/did.json"))
                     .header("host", host),
-                None => self.client.get(address),
+                None => {
+                    self.reach.permit(&address)?;
+                    self.client.get(address)
+                }
             }
         } else {
             return Err(IdentityError::Unresolvable(
@@ -162,9 +221,11 @@ impl Resolver {
         };
         let response = request.send().await?;
         if matches!(response.status().as_u16(), 404 | 410) {
-            return Err(IdentityError::Unresolvable("there is no such DID"));
+            return Err(IdentityError::Missing);
         }
-        let document: Document = response.error_for_status()?.json().await?;
+        let body = limited(response.error_for_status()?, DOCUMENT_BYTES_MAX).await?;
+        let document: Document = serde_json::from_slice(&body)
+            .map_err(|_| IdentityError::Unresolvable("what is there is no DID document"))?;
         let named = document.named();
         self.known
             .insert(did.to_owned(), (std::time::Instant::now(), named.clone()));
@@ -175,6 +236,21 @@ impl Resolver {
     pub fn forget(&self, did: &str) {
         self.known.remove(did);
     }
+}
+
+/// The body of an answer, if it is no larger than `bytes_max`.
+async fn limited(
+    mut response: reqwest::Response,
+    bytes_max: usize,
+) -> Result<Vec<u8>, IdentityError> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        if body.len() + chunk.len() > bytes_max {
+            return Err(IdentityError::Unresolvable("the answer is too large"));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
 }
 
 /// The host of a did:web and where it keeps its document; one on this machine is asked without TLS.

@@ -1,0 +1,158 @@
+//! `[serve]`: the HTTP server, its limits, and who may ask for what.
+
+use serde::{Deserialize, Serialize};
+
+/// The HTTP server.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Serve {
+    /// Address to listen on.
+    pub bind: String,
+    /// Where clients reach us, if that is another address.
+    pub public_url: Option<String>,
+    /// Who we are; `did:web` of `public_url`'s host unless set.
+    pub service_did: Option<String>,
+    /// Memory for records as they are shown; 0 reads each from the store.
+    pub cache_mib: usize,
+    /// Requests answered at once.
+    pub requests_max: usize,
+    /// Connections open at once; more wait to be accepted.
+    pub connections_max: usize,
+    /// Largest request body, in bytes.
+    pub body_bytes_max: usize,
+    /// Largest request line and headers, in bytes.
+    pub header_bytes_max: usize,
+    /// Seconds that headers may take to arrive, and that a connection may be idle.
+    pub header_s: u64,
+    /// Seconds that a client may leave our bytes unread before its connection is closed.
+    pub stall_s: u64,
+    /// Seconds a request may take.
+    pub timeout_s: u64,
+    /// Requests of one address within `rate_s` seconds; 0: any number. This machine itself is not limited.
+    pub rate_max: u32,
+    /// Requests of one account within `rate_s` seconds; 0: any number.
+    pub account_rate_max: u32,
+    /// Seconds after which counting begins anew.
+    pub rate_s: u32,
+    /// The header in which a proxy before us names the client's address, last.
+    pub proxy_header: Option<String>,
+    /// Who may say that records were written: `off` (nobody), `open`, or `token`.
+    pub notify: Notify,
+    /// Methods that need a service-auth token, e.g. `getFeed` or `post.listRecords`.
+    pub private: Vec<String>,
+}
+
+/// Who may call `notifyOfUpdate`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Notify {
+    /// The method is not served.
+    Off,
+    /// Anybody, within the rate limits.
+    Open,
+    /// Who shows `FEEDMILL_NOTIFY_TOKEN`.
+    Token,
+}
+
+impl Default for Serve {
+    fn default() -> Self {
+        Self {
+            bind: "127.0.0.1:8080".into(),
+            public_url: None,
+            service_did: None,
+            cache_mib: 64,
+            requests_max: 1024,
+            connections_max: 10_000,
+            body_bytes_max: 1_000_000,
+            header_bytes_max: 32_768,
+            header_s: 30,
+            stall_s: 30,
+            timeout_s: 30,
+            rate_max: 3000,
+            account_rate_max: 3000,
+            rate_s: 300,
+            proxy_header: None,
+            notify: Notify::Off,
+            private: Vec::new(),
+        }
+    }
+}
+
+/// Fewest bytes that the HTTP stack reads headers into.
+const HEADER_BYTES_MIN: usize = 8192;
+
+impl Serve {
+    pub(super) fn fault(&self) -> Option<(String, String)> {
+        let at = |key: &str, problem: String| Some((format!("serve.{key}"), problem));
+        if self.bind.parse::<std::net::SocketAddr>().is_err() {
+            let example = "is not an address and port such as \"127.0.0.1:8080\"";
+            return at("bind", format!("{:?} {example}", self.bind));
+        }
+        if let Some(did) = &self.service_did
+            && !record::ids::Did::is_valid(did)
+        {
+            return at("service_did", format!("{did:?} is not a DID"));
+        }
+        if let Some(url) = &self.public_url
+            && !url.starts_with("https://")
+            && !url.starts_with("http://")
+        {
+            return at(
+                "public_url",
+                format!("{url:?} is not an http or https address"),
+            );
+        }
+        if let Some(name) = &self.proxy_header
+            && axum::http::HeaderName::try_from(name.as_str()).is_err()
+        {
+            return at(
+                "proxy_header",
+                format!("{name:?} is not the name of a header"),
+            );
+        }
+        if self.header_bytes_max < HEADER_BYTES_MIN {
+            return at(
+                "header_bytes_max",
+                format!("must be at least {HEADER_BYTES_MIN}"),
+            );
+        }
+        let zero = [
+            ("requests_max", self.requests_max as u64),
+            ("connections_max", self.connections_max as u64),
+            ("header_s", self.header_s),
+            ("stall_s", self.stall_s),
+            ("timeout_s", self.timeout_s),
+            ("rate_s", u64::from(self.rate_s)),
+        ];
+        let (key, _) = zero.into_iter().find(|(_, value)| *value == 0)?;
+        at(key, "must be at least 1".into())
+    }
+
+    /// A private method that nothing is called.
+    pub(super) fn private_fault(&self, config: &super::Config) -> Option<(String, String)> {
+        let known = |name: &str| {
+            const OURS: [&str; 5] = [
+                "getFeed",
+                "getProfile",
+                "listReferences",
+                "getReferences",
+                "notifyOfUpdate",
+            ];
+            OURS.contains(&name)
+                || name.split_once('.').is_some_and(|(short, method)| {
+                    config.collections.contains_key(short)
+                        && ["listRecords", "getRecord"].contains(&method)
+                })
+        };
+        let key = || "serve.private".to_owned();
+        if let Some(name) = self.private.iter().find(|name| !known(name)) {
+            let problem =
+                format!("{name:?} is not a method such as \"getFeed\" or \"post.listRecords\"");
+            return Some((key(), problem));
+        }
+        (!self.private.is_empty() && config.service_did().is_none()).then(|| {
+            let problem = "tokens must be for somebody: set serve.public_url or serve.service_did";
+            (key(), problem.to_owned())
+        })
+    }
+}

@@ -1,0 +1,248 @@
+//! Reach: to whom this process talks.
+//!
+//! In:    addresses that strangers name: in DID documents, handles, redirects.
+//! Out:   HTTP clients that connect to public addresses only, and DNS answers.
+//! Never: a connection to a private address because a stranger's name resolves
+//!        to it. The address is judged after resolution, at every connect and
+//!        every redirect: a name that is public when it is looked at can be
+//!        private when it is connected to.
+//!
+//! What the operator names in the configuration (the plc directory, a relay,
+//! a webhook) he may put where he likes; such hosts have a client of their own.
+//! Where a proxy is set in the environment it resolves names itself, and is
+//! trusted to guard its own network.
+
+// Which addresses are public.
+mod address;
+// Names to addresses and texts.
+pub mod names;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Url;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::redirect::Policy;
+
+use crate::config::Config;
+use address::is_public;
+use names::Names;
+
+/// Redirects followed.
+const REDIRECTS_MAX: usize = 3;
+
+/// Why an address is not asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Forbidden {
+    #[error("{0:?} is not an http or https address")]
+    Address(String),
+    #[error("{0:?} is not asked without TLS; set identity.allow_private for a network of your own")]
+    Plain(String),
+    #[error("{0:?} is on a private address; set identity.allow_private for a network of your own")]
+    Private(String),
+    #[error("more than {REDIRECTS_MAX} redirects")]
+    Redirects,
+}
+
+/// The guard over everything that strangers name.
+#[derive(Debug, Clone)]
+pub struct Reach {
+    allow_private: bool,
+    names: Arc<Names>,
+}
+
+/// Judges names as they are resolved; hosts that the operator named pass.
+struct Guard {
+    reach: Reach,
+    named: Vec<String>,
+}
+
+impl Reach {
+    /// The guard of a configuration.
+    pub fn new(config: &Config) -> Self {
+        let boxed = config.intake.did_web_url.is_some() || is_here(&config.intake.plc_url);
+        Self {
+            allow_private: config.identity.allow_private.unwrap_or(boxed),
+            names: Arc::new(Names::new(config.identity.dns_server.as_deref())),
+        }
+    }
+
+    /// Whether private addresses are as good as public ones.
+    pub fn allows_private(&self) -> bool {
+        self.allow_private
+    }
+
+    /// Names to addresses and texts.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// A client for addresses that strangers name. Ask [`Reach::permit`] of each first: an address
+    /// in numbers is never resolved.
+    pub fn client(&self, timeout: Duration) -> Result<reqwest::Client, reqwest::Error> {
+        self.build(timeout, REDIRECTS_MAX, Vec::new())
+    }
+
+    /// The same without redirects: only who was asked may answer.
+    pub fn strict_client(&self, timeout: Duration) -> Result<reqwest::Client, reqwest::Error> {
+        self.build(timeout, 0, Vec::new())
+    }
+
+    /// A client for the addresses that the operator named, wherever they are.
+    pub fn named_client(
+        &self,
+        timeout: Duration,
+        urls: &[&str],
+    ) -> Result<reqwest::Client, reqwest::Error> {
+        let hosts = urls.iter().filter_map(|url| {
+            let url = Url::parse(url).ok()?;
+            Some(url.host_str()?.to_owned())
+        });
+        self.build(timeout, REDIRECTS_MAX, hosts.collect())
+    }
+
+    fn build(
+        &self,
+        timeout: Duration,
+        redirects_max: usize,
+        named: Vec<String>,
+    ) -> Result<reqwest::Client, reqwest::Error> {
+        crate::reach::provide_tls();
+        let reach = self.clone();
+        let hosts = named.clone();
+        let policy = Policy::custom(move |attempt| {
+            if redirects_max == 0 {
+                return attempt.stop();
+            }
+            if attempt.previous().len() > redirects_max {
+                return attempt.error(Forbidden::Redirects);
+            }
+            let named = attempt
+                .url()
+                .host_str()
+                .is_some_and(|host| hosts.iter().any(|known| known == host));
+            match reach.judge(attempt.url()) {
+                Err(why) if !named => attempt.error(why),
+                _ => attempt.follow(),
+            }
+        });
+        reqwest::Client::builder()
+            .timeout(timeout)
+            .redirect(policy)
+            .dns_resolver(Arc::new(Guard {
+                reach: self.clone(),
+                named,
+            }))
+            .build()
+    }
+
+    /// Whether an address may be asked, as far as it tells by itself.
+    pub fn permit(&self, url: &str) -> Result<(), Forbidden> {
+        match Url::parse(url) {
+            Ok(url) => self.judge(&url),
+            Err(_) => Err(Forbidden::Address(url.to_owned())),
+        }
+    }
+
+    fn judge(&self, url: &Url) -> Result<(), Forbidden> {
+        let host = match (url.scheme(), url.host_str()) {
+            ("http" | "https", Some(host)) => host,
+            _ => return Err(Forbidden::Address(url.to_string())),
+        };
+        if self.allow_private {
+            return Ok(());
+        }
+        if url.scheme() == "http" {
+            return Err(Forbidden::Plain(url.to_string()));
+        }
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        match bare.parse::<IpAddr>() {
+            Ok(address) if !is_public(address) => Err(Forbidden::Private(url.to_string())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether an address is on this machine by its own words.
+fn is_here(url: &str) -> bool {
+    let Some(host) = Url::parse(url).ok().and_then(|url| {
+        let host = url.host_str()?;
+        Some(host.trim_matches(['[', ']']).to_owned())
+    }) else {
+        return false;
+    };
+    let address = host.parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+impl Resolve for Guard {
+    fn resolve(&self, name: Name) -> Resolving {
+        let reach = self.reach.clone();
+        let host = name.as_str().to_owned();
+        let trusted = reach.allow_private || self.named.contains(&host);
+        Box::pin(async move {
+            let found = reach.names.addresses(&host).await?;
+            let good: Vec<_> = found
+                .into_iter()
+                .filter(|address| trusted || is_public(address.ip()))
+                .collect();
+            if good.is_empty() {
+                return Err(Forbidden::Private(host).into());
+            }
+            Ok(Box::new(good.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// Gives the process its one provider of TLS; a second call finds it there.
+pub fn provide_tls() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach(extra: &str) -> Reach {
+        let text = format!("namespace = \"com.example\"\n{extra}");
+        Reach::new(&Config::parse(&text).unwrap())
+    }
+
+    #[test]
+    fn addresses_that_tell_they_are_private_are_not_asked() {
+        let reach = reach("");
+        for url in [
+            "https://127.0.0.1/",
+            "https://127.1/",
+            "https://0x7f000001/",
+            "https://2130706433/",
+            "https://10.0.0.1:8443/x",
+            "https://[::1]/",
+            "https://[::ffff:127.0.0.1]/",
+            "https://169.254.169.254/latest",
+            "http://example.com/",
+            "ftp://example.com/",
+            "file:///etc/passwd",
+            "nonsense",
+        ] {
+            assert!(reach.permit(url).is_err(), "{url}");
+        }
+        for url in [
+            "https://example.com/",
+            "https://1.1.1.1/",
+            "https://example.com:8443/",
+        ] {
+            assert_eq!(reach.permit(url), Ok(()), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_network_in_a_box_is_allowed_unless_the_operator_says_otherwise() {
+        let local = "[intake]\nplc_url = \"http://localhost:2582\"\n";
+        assert!(reach(local).allows_private());
+        assert!(!reach(&format!("{local}[identity]\nallow_private = false\n")).allows_private());
+        assert!(!reach("").allows_private());
+        assert!(reach("[identity]\nallow_private = true\n").allows_private());
+    }
+}

@@ -1,0 +1,205 @@
+//! From the table to an OpenAPI document, served at `/openapi.json`.
+//!
+//! In:    the table, and where clients reach us.
+//! Out:   every method with every parameter, answer and error.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::shape::{Field, Need, Shape};
+use super::{Auth, Method, Output, Parameter, Place, Refusal};
+
+/// The document.
+pub fn document(methods: &[Method], public_url: Option<&str>) -> Value {
+    let mut paths: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+    let mut schemas = Map::new();
+    for method in methods {
+        let operation = operation(method);
+        let verb = method.verb.name().to_ascii_lowercase();
+        let path = paths.entry(method.path.clone()).or_default();
+        path.insert(verb, operation);
+        for (name, shape) in &method.named {
+            schemas.insert(component(method, name), schema(method, shape));
+        }
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Feedmill",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Streams of records in, feeds out. Errors are {\"error\": name, \"message\": text}.",
+        },
+        "servers": [{"url": public_url.unwrap_or("/")}],
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": schemes()},
+    })
+}
+
+fn schemes() -> Value {
+    let bearer = |about: &str| json!({"type": "http", "scheme": "bearer", "description": about});
+    json!({
+        "service": bearer("a service-auth token (JWT) of the account's host, for this service and this method"),
+        "notifier": bearer("the token in FEEDMILL_NOTIFY_TOKEN"),
+        "operator": bearer("the token in FEEDMILL_ADMIN_TOKEN"),
+        "app": bearer("the token in FEEDMILL_APP_TOKEN"),
+        "reader": bearer("a reader's token from POST /tokens"),
+    })
+}
+
+fn security(auth: Auth) -> Option<Value> {
+    match auth {
+        Auth::Open => None,
+        Auth::ServiceMaybe => Some(json!([{}, {"service": []}])),
+        Auth::Service => Some(json!([{"service": []}])),
+        Auth::Notifier => Some(json!([{"notifier": []}])),
+        Auth::Operator => Some(json!([{"operator": []}])),
+        Auth::App => Some(json!([{"app": []}])),
+        Auth::AppOrReader => Some(json!([{"app": []}, {"reader": []}, {}])),
+    }
+}
+
+fn component(method: &Method, name: &str) -> String {
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '.' {
+            c
+        } else {
+            '_'
+        }
+    };
+    let owner: String = method.name().chars().map(plain).collect();
+    format!("{owner}.{name}")
+}
+
+fn operation(method: &Method) -> Value {
+    let mut responses = Map::new();
+    let content = match &method.output {
+        Output::Json(shape) => json!({"application/json": {"schema": schema(method, shape)}}),
+        Output::Other(media) => json!({*media: {}}),
+    };
+    responses.insert(
+        "200".into(),
+        json!({"description": method.about, "content": content}),
+    );
+    for (status, errors) in by_status(&method.errors) {
+        responses.insert(status.to_string(), refused(&errors));
+    }
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let id: String = method.name().chars().map(plain).collect();
+    let mut found = json!({
+        "operationId": id,
+        "summary": method.about,
+        "responses": responses,
+    });
+    if let Value::Object(found) = &mut found {
+        if !method.parameters.is_empty() {
+            let all = method.parameters.iter().map(|one| parameter(method, one));
+            found.insert("parameters".into(), all.collect());
+        }
+        if let Some(input) = &method.input {
+            let content = json!({"application/json": {"schema": schema(method, input)}});
+            found.insert(
+                "requestBody".into(),
+                json!({"required": true, "content": content}),
+            );
+        }
+        if let Some(security) = security(method.auth) {
+            found.insert("security".into(), security);
+        }
+    }
+    found
+}
+
+fn by_status(errors: &[Refusal]) -> BTreeMap<u16, Vec<Refusal>> {
+    let mut found: BTreeMap<u16, Vec<Refusal>> = BTreeMap::new();
+    for error in errors {
+        let names = found.entry(error.status).or_default();
+        if !names.iter().any(|known| known.name == error.name) {
+            names.push(*error);
+        }
+    }
+    found
+}
+
+fn refused(errors: &[Refusal]) -> Value {
+    let about: Vec<String> = errors
+        .iter()
+        .map(|error| format!("{}: {}", error.name, error.about))
+        .collect();
+    let names: Vec<&str> = errors.iter().map(|error| error.name).collect();
+    let schema = json!({
+        "type": "object",
+        "required": ["error", "message"],
+        "properties": {"error": {"type": "string", "enum": names}, "message": {"type": "string"}},
+    });
+    json!({"description": about.join("; "), "content": {"application/json": {"schema": schema}}})
+}
+
+fn parameter(method: &Method, parameter: &Parameter) -> Value {
+    let place = match parameter.place {
+        Place::Query => "query",
+        Place::Path => "path",
+        Place::Header => "header",
+    };
+    json!({
+        "name": parameter.name,
+        "in": place,
+        "required": parameter.required,
+        "description": parameter.about,
+        "schema": schema(method, &parameter.shape),
+    })
+}
+
+fn schema(method: &Method, shape: &Shape) -> Value {
+    match shape {
+        Shape::Text { format } => {
+            // Only this one has the same name and meaning here.
+            match format {
+                Some("datetime") => json!({"type": "string", "format": "date-time"}),
+                Some(format) => json!({"type": "string", "description": format}),
+                None => json!({"type": "string"}),
+            }
+        }
+        Shape::Choice(choices) => json!({"type": "string", "enum": choices}),
+        Shape::Integer {
+            least,
+            most,
+            default,
+        } => {
+            let bounds = [("minimum", least), ("maximum", most), ("default", default)];
+            let mut found = Map::from_iter([("type".to_owned(), json!("integer"))]);
+            for (name, bound) in bounds {
+                found.extend(bound.map(|bound| (name.to_owned(), bound.into())));
+            }
+            Value::Object(found)
+        }
+        Shape::Boolean => json!({"type": "boolean"}),
+        Shape::Unknown => json!({"type": "object"}),
+        Shape::Any => json!({}),
+        Shape::List(items) => json!({"type": "array", "items": schema(method, items)}),
+        Shape::Named(name) => {
+            json!({"$ref": format!("#/components/schemas/{}", component(method, name))})
+        }
+        Shape::Object(fields) => object(method, fields),
+    }
+}
+
+fn object(method: &Method, fields: &[Field]) -> Value {
+    let required: Vec<&str> = fields
+        .iter()
+        .filter(|field| field.need != Need::Sometimes)
+        .map(|field| field.name.as_str())
+        .collect();
+    let properties: Map<String, Value> = fields
+        .iter()
+        .map(|field| {
+            let schema = schema(method, &field.shape);
+            let schema = match field.need {
+                Need::OrNull => json!({"anyOf": [schema, {"type": "null"}]}),
+                _ => schema,
+            };
+            (field.name.clone(), schema)
+        })
+        .collect();
+    json!({"type": "object", "required": required, "properties": properties})
+}

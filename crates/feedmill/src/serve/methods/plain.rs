@@ -1,0 +1,330 @@
+//! Methods under a plain path: health, the operator's, and the direct API.
+
+use super::shape::{Shape, always, or_null, sometimes};
+use super::{
+    Auth, BAD_CURSOR, Method, NOT_FOUND, Output, Parameter, Verb, cursor, in_header, in_path,
+    limit, query, refusal,
+};
+use crate::config::Config;
+use crate::serve::direct::ACTOR_HEADER;
+use crate::serve::params::{LIMIT_DEFAULT, LIMIT_MAX};
+
+/// All of them.
+pub(super) fn methods(config: &Config) -> Vec<Method> {
+    let mut methods = vec![
+        other("/", "text/html; charset=utf-8", "The operator's page"),
+        health("/health"),
+        health("/xrpc/_health"),
+        status(),
+        readers(),
+        other(
+            "/metrics",
+            "text/plain; version=0.0.4",
+            "Numbers for Prometheus",
+        ),
+        anything("/openapi.json", "This description"),
+        anything(
+            "/.well-known/did.json",
+            "Our DID document, if our DID is one whose document stands here",
+        )
+        .refuses(&[NOT_FOUND]),
+    ];
+    methods.extend(service(config));
+    methods.extend(dead_letters());
+    if config.has_direct() {
+        methods.extend(direct());
+    }
+    methods
+}
+
+fn anything(path: &str, about: &'static str) -> Method {
+    Method {
+        output: Output::Json(Shape::Unknown),
+        ..Method::new(Verb::Get, path, about)
+    }
+}
+
+fn other(path: &str, media: &'static str, about: &'static str) -> Method {
+    Method {
+        output: Output::Other(media),
+        ..Method::new(Verb::Get, path, about)
+    }
+}
+
+fn health(path: &str) -> Method {
+    Method::new(
+        Verb::Get,
+        path,
+        "The process answers and its store does too",
+    )
+    .answers(vec![
+        always("version", Shape::text()),
+        always("status", Shape::text()),
+    ])
+}
+
+fn status() -> Method {
+    Method::new(Verb::Get, "/status", "Counts, lag and backlog")
+        .answers(vec![
+            always("status", Shape::text()),
+            always("total_records", Shape::count()),
+            always("collections", Shape::list_of("collection")),
+            always("ingestion", Shape::Unknown),
+            always("backfill", Shape::Unknown),
+        ])
+        .naming(
+            "collection",
+            Shape::Object(vec![
+                always("collection", Shape::format("nsid")),
+                always("records", Shape::count()),
+            ]),
+        )
+}
+
+fn readers() -> Method {
+    Method::new(
+        Verb::Get,
+        "/page/readers",
+        "Some readers of each feed, for the page",
+    )
+    .answers(vec![
+        always("namespace", Shape::text()),
+        always("feeds", Shape::list_of("feed")),
+    ])
+    .naming(
+        "feed",
+        Shape::Object(vec![
+            always("feed", Shape::text()),
+            always("readers", Shape::List(Box::new(Shape::text()))),
+        ]),
+    )
+}
+
+/// How clients of the public service find it.
+fn service(config: &Config) -> Vec<Method> {
+    if config.serve.public_url.is_none() {
+        return Vec::new();
+    }
+    let manifest =
+        Method::new(Verb::Get, "/.well-known/contrail", "The service manifest").answers(vec![
+            always("format", Shape::text()),
+            always("version", Shape::integer()),
+            always("endpoint", Shape::text()),
+            always("namespace", Shape::text()),
+            always("lexicons", Shape::Unknown),
+            always("status", Shape::Unknown),
+            always("collections", Shape::List(Box::new(Shape::Unknown))),
+            always("methods", Shape::List(Box::new(Shape::text()))),
+            or_null("serviceAuth", Shape::Unknown),
+        ]);
+    let bundle = || vec![always("lexicons", Shape::List(Box::new(Shape::Unknown)))];
+    let digest = in_path("digest", Shape::text(), "as the manifest names it");
+    vec![
+        manifest,
+        Method::new(
+            Verb::Get,
+            "/lexicons",
+            "All lexicons, in the canonical form",
+        )
+        .answers(bundle()),
+        Method::new(
+            Verb::Get,
+            "/lexicons/{digest}",
+            "The same, under its digest",
+        )
+        .with([digest])
+        .answers(bundle())
+        .refuses(&[NOT_FOUND]),
+    ]
+}
+
+fn letter_filters() -> Vec<Parameter> {
+    let text = |name: &str, about: &str| query(name, Shape::text(), about);
+    let moment = |name: &str, about: &str| query(name, Shape::format("datetime"), about);
+    vec![
+        text("collection", "of this collection"),
+        text("stage", "that stopped at this stage"),
+        text("did", "of this account"),
+        moment("since", "not older than this"),
+        moment("until", "not newer than this"),
+    ]
+}
+
+fn dead_letters() -> Vec<Method> {
+    let id = || in_path("id", Shape::integer(), "the number of a dead letter");
+    let refused = refusal(400, "NotReplayable", "the letter holds no record");
+    let methods = vec![
+        Method::new(Verb::Get, "/admin/dlq", "Dead letters, newest first")
+            .with(letter_filters())
+            .with([limit(LIMIT_MAX, LIMIT_DEFAULT), cursor()])
+            .answers(vec![
+                always("entries", Shape::List(Box::new(Shape::Unknown))),
+                always("total", Shape::count()),
+                sometimes("cursor", Shape::text()),
+            ])
+            .refuses(&[BAD_CURSOR]),
+        Method::new(
+            Verb::Post,
+            "/admin/dlq/replay-all",
+            "Tries all dead letters that match again",
+        )
+        .with(letter_filters())
+        .answers(vec![
+            always("settled", Shape::count()),
+            always("parked", Shape::count()),
+            always("buried", Shape::count()),
+            always("skipped", Shape::count()),
+        ]),
+        Method {
+            output: Output::Json(Shape::Unknown),
+            ..Method::new(Verb::Get, "/admin/dlq/{id}", "One dead letter")
+        }
+        .with([id()])
+        .refuses(&[NOT_FOUND]),
+        Method::new(Verb::Delete, "/admin/dlq/{id}", "Forgets a dead letter")
+            .with([id()])
+            .answers(vec![always("deleted", Shape::Boolean)])
+            .refuses(&[NOT_FOUND]),
+        Method::new(
+            Verb::Post,
+            "/admin/dlq/{id}/replay",
+            "Tries a dead letter's record again",
+        )
+        .with([id()])
+        .answers(vec![
+            always("id", Shape::text()),
+            always("result", Shape::text()),
+        ])
+        .refuses(&[NOT_FOUND, refused]),
+    ];
+    let operator = |method: Method| method.asked_by(Auth::Operator);
+    methods.into_iter().map(operator).collect()
+}
+
+/// Records, follows and feeds of an app without AT Protocol.
+fn direct() -> Vec<Method> {
+    let mut methods = direct_records();
+    let changed = || {
+        vec![
+            always("user", Shape::Any),
+            always("following", Shape::Boolean),
+            always("drawn", Shape::Boolean),
+        ]
+    };
+    let refused = refusal(
+        400,
+        "InvalidRecord",
+        "the record does not fit its lexicon or rules",
+    );
+    let posts = |path, about| {
+        Method {
+            input: Some(Shape::Unknown),
+            ..Method::new(Verb::Post, path, about)
+        }
+        .with([actor_header()])
+        .asked_by(Auth::App)
+        .refuses(&[
+            refused,
+            refusal(409, "Conflict", "somebody else was faster"),
+        ])
+    };
+    methods.extend([
+        posts("/follow", "A person follows another, or a key").answers(changed()),
+        posts("/unfollow", "The same, undone").answers(changed()),
+        posts("/follow-many", "A first sign-in: many follows at once")
+            .answers(vec![
+                always("user", Shape::Any),
+                always("followed", Shape::count()),
+                always("drawn", Shape::Boolean),
+            ])
+            .refuses(&[refusal(400, "FollowCount", "too few or too many")]),
+        posts("/tokens", "A token with which a reader reads").answers(vec![
+            always("user", Shape::Any),
+            always("token", Shape::text()),
+            always("expires_at", Shape::format("datetime")),
+        ]),
+        Method::new(
+            Verb::Get,
+            "/feed",
+            "A reader's feed; the cursor is a post's id",
+        )
+        .with([
+            query("cursor", Shape::text(), "the id of the last post had"),
+            limit(100, 10),
+            query(
+                "user",
+                Shape::text(),
+                "the reader, where the direct API is open",
+            ),
+            actor_header(),
+        ])
+        .answers(vec![
+            always("posts", Shape::List(Box::new(Shape::Unknown))),
+            or_null("next_cursor", Shape::text()),
+            always("has_more", Shape::Boolean),
+        ])
+        .asked_by(Auth::AppOrReader)
+        .refuses(&[BAD_CURSOR]),
+    ]);
+    methods
+}
+
+fn actor_header() -> Parameter {
+    in_header(ACTOR_HEADER, "the id of the person for whom the app asks")
+}
+
+fn direct_records() -> Vec<Method> {
+    let collection = || in_path("collection", Shape::text(), "a collection's short name");
+    let id = || in_path("id", Shape::text(), "a record's id");
+    let conflict = refusal(409, "Conflict", "somebody else was faster");
+    let refused = refusal(
+        400,
+        "InvalidRecord",
+        "the record does not fit its lexicon or rules",
+    );
+    vec![
+        Method::new(Verb::Get, "/records/{collection}", "Records, newest first")
+            .with([
+                collection(),
+                query("actor", Shape::text(), "only this person's"),
+                limit(LIMIT_MAX, LIMIT_DEFAULT),
+                cursor(),
+            ])
+            .answers(vec![
+                always("records", Shape::List(Box::new(Shape::Unknown))),
+                sometimes("cursor", Shape::text()),
+            ])
+            .asked_by(Auth::AppOrReader)
+            .refuses(&[BAD_CURSOR, NOT_FOUND]),
+        Method {
+            output: Output::Json(Shape::Unknown),
+            ..Method::new(
+                Verb::Get,
+                "/records/{collection}/{id}",
+                "One record as it was put",
+            )
+        }
+        .with([collection(), id()])
+        .asked_by(Auth::AppOrReader)
+        .refuses(&[NOT_FOUND]),
+        Method {
+            input: Some(Shape::Unknown),
+            output: Output::Json(Shape::Unknown),
+            ..Method::new(Verb::Put, "/records/{collection}/{id}", "Puts a record")
+        }
+        .with([collection(), id(), actor_header()])
+        .asked_by(Auth::App)
+        .refuses(&[NOT_FOUND, conflict, refused]),
+        Method {
+            output: Output::Json(Shape::Unknown),
+            ..Method::new(
+                Verb::Delete,
+                "/records/{collection}/{id}",
+                "Deletes a record",
+            )
+        }
+        .with([collection(), id(), actor_header()])
+        .asked_by(Auth::App)
+        .refuses(&[NOT_FOUND, conflict]),
+    ]
+}
