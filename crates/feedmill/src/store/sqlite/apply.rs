@@ -200,10 +200,7 @@ impl Apply<'_> {
             Some(old) if old.state == LIVE => old.seen,
             _ => put.seen_us.unwrap_or(i64::MAX).min(self.seen_us()),
         };
-        let time = match put.time_us {
-            Some(time) if time <= seen => time,
-            _ => seen,
-        };
+        let time = put.time_us.filter(|time| *time <= seen).unwrap_or(seen);
         let body = String::from_utf8_lossy(&put.body);
         let cid = put.cid.as_ref().map(|cid| cid.as_bytes().as_slice());
         let mut place_again = true;
