@@ -233,10 +233,12 @@ impl Apply<'_> {
             }
         };
         self.refer(id, &put.links)?;
+        let from = self.changes.len();
         let lanes = match place_again {
-            true => self.place(at.subject(id, time), at.nsid, &put.derived)?,
+            true => self.place(at, at.subject(id, time), put)?,
             false => Vec::new(),
         };
+        self.hush(from, stamp.live);
         self.changes.push(Change::Put {
             record: id,
             uri: at.uri.clone(),
@@ -246,17 +248,26 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Adds everything that is derived from a record; returns its places in lanes.
+    /// Adds a record's derived rows; returns its places.
     fn place(
         &mut self,
+        at: &Place<'_>,
         subject: Subject<'_>,
-        nsid: &str,
-        derived: &Derived,
+        put: &Put,
     ) -> Result<Vec<Published>, Error> {
-        let books = self.books();
-        books.enter(self.names, subject, nsid, derived)?;
-        let changes = &mut self.changes;
-        derive::add(self.tx, self.names, self.ids, subject, derived, changes)
+        self.books()
+            .enter(self.names, subject, at.nsid, &put.derived)?;
+        let (tx, names, ids) = (self.tx, &mut *self.names, self.ids);
+        derive::add(tx, names, ids, subject, &put.derived, &mut self.changes)
+    }
+
+    /// Says of the groups changed since `from` whether that happened just now.
+    fn hush(&mut self, from: usize, is_live: bool) {
+        for change in self.changes.iter_mut().skip(from) {
+            if let Change::Regroup { live, .. } = change {
+                *live = is_live;
+            }
+        }
     }
 
     /// Takes an edited record's derived rows away if the edit moves it; says whether it did.
@@ -273,7 +284,7 @@ impl Apply<'_> {
         }
         let subject = at.subject(old.id, old.time);
         self.books().strike(self.names, subject, at.nsid, &was)?;
-        derive::remove(
+        let lanes = derive::remove(
             self.tx,
             self.names,
             self.ids,
@@ -285,6 +296,7 @@ impl Apply<'_> {
         self.changes.push(Change::Delete {
             record: old.id,
             uri: at.uri.clone(),
+            lanes,
         });
         Ok(true)
     }
@@ -343,7 +355,7 @@ impl Apply<'_> {
         let was = self.derived(at, id)?;
         let subject = at.subject(id, time);
         self.books().strike(self.names, subject, at.nsid, &was)?;
-        derive::remove(
+        let lanes = derive::remove(
             self.tx,
             self.names,
             self.ids,
@@ -358,6 +370,7 @@ impl Apply<'_> {
         self.changes.push(Change::Delete {
             record: id,
             uri: at.uri.clone(),
+            lanes,
         });
         Ok(())
     }
