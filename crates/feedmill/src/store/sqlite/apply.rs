@@ -301,7 +301,7 @@ impl Apply<'_> {
         Ok(true)
     }
 
-    fn derived(&self, at: &Place<'_>, id: i64) -> Result<crate::store::plan::Derived, Error> {
+    fn derived(&self, at: &Place<'_>, id: i64) -> Result<Derived, Error> {
         let body: Option<String> = self
             .tx
             .prepare_cached("SELECT body FROM record WHERE id = ?1")?
