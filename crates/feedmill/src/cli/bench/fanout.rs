@@ -20,6 +20,10 @@ const ROUNDS: usize = 10;
 pub(super) const GIANT: u32 = 31_000_000;
 /// The giant's key; its readers come behind it.
 pub(super) const GIANT_KEY: u32 = 7;
+/// Left to everybody else: where nothing is swapped, somebody would be killed.
+const SPARE_BYTES: usize = 5 << 29;
+/// Readers of the giant at least; these fit anywhere.
+const GIANT_READERS_MIN: u32 = 1_000;
 /// What one reader of the giant needs, ring and lists included, when its ring is full.
 const GIANT_BYTES: usize = 520;
 
@@ -145,13 +149,13 @@ pub(super) fn giant_crowd(readers: u32) -> Crowd {
 /// How many of the giant's readers fit into memory, if one needs `bytes`.
 pub(super) fn giant_readers(scale: f64, bytes: usize, report: &mut Report) -> u32 {
     let wanted = scaled(GIANT as usize, scale) as u32;
-    let fit = (available() / 10 * 9 / bytes) as u32;
+    let fit = (available().saturating_sub(SPARE_BYTES) / bytes) as u32;
     if fit < wanted {
         report.notes.push(format!(
             "memory for {fit} of {wanted} timelines; what is measured with these is told for 31 million"
         ));
     }
-    fit.min(wanted)
+    fit.min(wanted).max(GIANT_READERS_MIN)
 }
 
 /// One post to 31 million timelines, with pushing forced.

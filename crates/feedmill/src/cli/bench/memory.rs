@@ -71,6 +71,10 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
     };
     report.figure("bytes_per_entry", entry);
     report.figure(
+        "bytes_per_entry_with_records",
+        (timelines + record * records) / stats.entries as f64,
+    );
+    report.figure(
         "entries_per_timeline",
         stats.entries as f64 / stats.rings as f64,
     );
@@ -83,6 +87,9 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
         stats.edges as f64 / stats.readers as f64,
     );
     report.at_most("bytes per timeline entry, all in", entry, 6.0);
+    report.notes.push(
+        "bytes_per_entry is all that readers add: lines, bodies, follows, inverse lists; bytes_per_entry_with_records adds the window's records and outboxes, which serve cold readers too".into(),
+    );
     world(&mut report, &parts);
     match redis::bytes_per_entry(ITEMS_MAX)? {
         Some(redis) => {
