@@ -14,7 +14,7 @@ use crate::store::change::Grouped;
 use crate::store::{Change, StoreError};
 
 /// Changes drawn at once.
-const DRAW_MAX: usize = 1000;
+pub(crate) const DRAW_MAX: usize = 1000;
 /// Changes applied under one lock; readers come through in between.
 pub(crate) const LOCKED_MAX: usize = 32;
 /// Background work under one lock, in pushes.

@@ -34,7 +34,7 @@ use crate::store::{Change, Loaded, Plan, Position, SharedStore, Store, StoreErro
 
 use bodies::Bodies;
 pub use draw::Drawer;
-pub(crate) use draw::{LOCKED_MAX, PATIENCE, WORK};
+pub(crate) use draw::{DRAW_MAX, LOCKED_MAX, PATIENCE, WORK};
 
 /// Readers waiting to be registered; beyond it they stay cold, and exact.
 const REGISTRATIONS_MAX: usize = 1024;
