@@ -80,6 +80,9 @@ pub mod search;
 // Timelines in memory, drawn from the outbox.
 pub mod fanout;
 
+// Changes, told to connected readers as they happen.
+pub mod live;
+
 // The API over HTTP.
 pub mod serve;
 

@@ -79,6 +79,11 @@ pub const BRANCH_FAILURES: &str = "feedmill_branch_failures_total";
 /// Times a branch started anew from the records, by branch.
 pub const BRANCH_REBUILDS: &str = "feedmill_branch_rebuilds_total";
 
+/// Readers who listen to their feeds.
+pub const LISTENERS: &str = "feedmill_feed_listeners";
+/// Readers let go because they took too long.
+pub const LISTENERS_SLOW: &str = "feedmill_feed_listeners_slow_total";
+
 /// Name and meaning of each, for the documentation test.
 pub const ALL: &[(&str, &str)] = &[
     (
@@ -110,6 +115,11 @@ pub const ALL: &[(&str, &str)] = &[
     (COMMIT_SECONDS, "seconds a store transaction took"),
     (REQUESTS, "requests answered, by method and status"),
     (REQUEST_SECONDS, "seconds a request took, by method"),
+    (LISTENERS, "readers who listen to their feeds"),
+    (
+        LISTENERS_SLOW,
+        "listening readers let go because they took too long",
+    ),
     (HTTP_CONNECTIONS, "connections of clients that are open"),
     (
         LIMITED,
@@ -163,8 +173,9 @@ pub fn recorder() -> &'static PrometheusHandle {
         drop(metrics::set_global_recorder(recorder));
         for (name, meaning) in ALL {
             match *name {
-                LAG | QUEUE | QUEUE_AGE | DEAD | PARKED | BRANCH_BEHIND | LOG_CONNECTIONS
-                | HTTP_CONNECTIONS | LOG_SPACES | LOG_SUBSCRIPTIONS | LOG_POSITION | LOG_BEHIND => {
+                LAG | QUEUE | QUEUE_AGE | DEAD | PARKED | LISTENERS | BRANCH_BEHIND
+                | LOG_CONNECTIONS | HTTP_CONNECTIONS | LOG_SPACES | LOG_SUBSCRIPTIONS
+                | LOG_POSITION | LOG_BEHIND => {
                     describe_gauge!(*name, *meaning)
                 }
                 COMMIT_SECONDS | REQUEST_SECONDS => describe_histogram!(*name, *meaning),

@@ -290,7 +290,7 @@ fn touched(changes: &[Change]) -> (Vec<(&str, bool)>, BTreeSet<&str>) {
                 dids.insert(did.as_str());
             }
             // They follow from records, which are told themselves.
-            Change::Follow { .. } | Change::Unfollow { .. } => {}
+            Change::Follow { .. } | Change::Unfollow { .. } | Change::Regroup { .. } => {}
         }
     }
     uris.reverse();

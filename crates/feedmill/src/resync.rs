@@ -43,6 +43,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Accounts looked at in one turn, beside those that are busy or resting.
 const LOOK_MAX: usize = 1000;
+/// A reader's account that failed up to this pause is given up, if nothing but the reading asked for it.
+const GIVE_UP: Duration = Duration::from_secs(8);
 /// How often a snapshot is prepared again because frames arrived meanwhile.
 const STALE_MAX: usize = 20;
 
@@ -176,9 +178,21 @@ impl Resync {
                     pause_s = pause.as_secs(),
                     "resync failed; it will be tried again"
                 );
+                if pause == GIVE_UP {
+                    self.give_up(did.clone());
+                }
                 waiting.insert(did, (Instant::now() + pause, pause));
             }
         }
+    }
+
+    /// Tells the store, which knows whether anybody but a reader asked for this account.
+    fn give_up(&self, did: String) {
+        let (store, now_us) = (Arc::clone(&self.store), self.clock.now_us());
+        // If it cannot be told now, the account is tried again and given up later.
+        drop(tokio::task::spawn_blocking(move || {
+            store.commit(Batch::of_no_source(now_us, Item::GaveUp { did }))
+        }));
     }
 
     async fn repair(&self, did: &str) -> Result<usize, Failed> {

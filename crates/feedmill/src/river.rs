@@ -34,6 +34,7 @@ use crate::fanout::Fanout;
 use crate::host::Hosts;
 use crate::identity::{IdentityError, Resolver};
 use crate::intake::{self, Gathering, Intake};
+use crate::live::Live;
 use crate::notary::Notary;
 use crate::publish::Publisher;
 use crate::replicate;
@@ -155,6 +156,7 @@ pub struct River {
     sources: Vec<JoinHandle<()>>,
     intakes: Vec<ThreadHandle<()>>,
     server: Option<JoinHandle<()>>,
+    live: Option<Arc<Live>>,
     stop_drawing: Arc<AtomicBool>,
     drawers: Vec<ThreadHandle<()>>,
 }
@@ -180,6 +182,7 @@ impl River {
             sources: Vec::new(),
             intakes: Vec::new(),
             server: None,
+            live: None,
             stop_drawing: Arc::new(AtomicBool::new(false)),
             drawers: Vec::new(),
         };
@@ -192,6 +195,7 @@ impl River {
                 river.branch(branch)?;
             }
             let fanout = river.fan_out(config, &start, &embedded)?;
+            river.tell(config, &embedded)?;
             river.serve(config, &start, fanout, search).await?;
         }
         Ok(river)
@@ -395,6 +399,19 @@ impl River {
         Ok(Some(fanout))
     }
 
+    /// Starts the thread that tells changes to readers who listen.
+    fn tell(&mut self, config: &Config, store: &Arc<SqliteStore>) -> Result<(), StartError> {
+        let settings = &config.serve;
+        let live = Live::open(store, settings.listeners_max, settings.listener_events_max)?;
+        self.live = Some(Arc::clone(&live));
+        let thread = std::thread::Builder::new()
+            .name("live".into())
+            .spawn(move || live.run())
+            .map_err(StartError::Thread)?;
+        self.drawers.push(thread);
+        Ok(())
+    }
+
     async fn serve(
         &mut self,
         config: &Config,
@@ -429,6 +446,7 @@ impl River {
             token: std::env::var(TOKEN).ok(),
             checker: Arc::clone(&self.checker),
         });
+        server.live = self.live.clone();
         server.search = search;
         server.direct = direct;
         let resolver = Arc::new(Resolver::new(config)?);
@@ -480,6 +498,9 @@ impl River {
         for thread in self.intakes.drain(..) {
             drop(tokio::task::spawn_blocking(move || thread.join()).await);
         }
+        if let Some(live) = &self.live {
+            live.stop(); // who listens would keep the server open
+        }
         self.stop_server.send_replace(true);
         if let Some(server) = self.server.take() {
             drop(tokio::time::timeout(Duration::from_secs(30), server).await);
@@ -488,6 +509,11 @@ impl River {
         for thread in self.drawers.drain(..) {
             drop(tokio::task::spawn_blocking(move || thread.join()).await);
         }
+    }
+
+    /// Readers who listen to their feeds.
+    pub fn listeners(&self) -> usize {
+        self.live.as_ref().map_or(0, |live| live.listeners())
     }
 
     /// Whether everything received up to `seq` is durable and nothing waits for repair.

@@ -18,8 +18,8 @@ const DROPPED: u16 = 1 << 15;
 pub(crate) const STAGED_MAX: usize = 11;
 /// Numbers that go to the body together.
 pub(crate) const SPILL: usize = 8;
-/// Numbers that stay behind when the others go.
-pub(crate) const KEPT: usize = STAGED_MAX - SPILL;
+/// Numbers that may stay behind when the others go.
+pub(crate) const KEPT_MAX: usize = STAGED_MAX - SPILL;
 
 /// The head of a ring, and its newest numbers.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,9 @@ pub(crate) struct Line {
     end: u16,
     /// Entries of the body, and whether one was ever dropped.
     body: u16,
-    staged: u32,
+    staged: u16,
+    /// Numbers beyond which the line spills.
+    limit: u16,
     /// Oldest first.
     numbers: [u32; STAGED_MAX],
 }
@@ -46,6 +48,7 @@ impl Default for Line {
             end: 0,
             body: 0,
             staged: 0,
+            limit: STAGED_MAX as u16,
             numbers: [0; STAGED_MAX],
         }
     }
@@ -53,10 +56,14 @@ impl Default for Line {
 
 impl Line {
     /// An open line without entries and without body.
-    pub(crate) fn open() -> Self {
+    ///
+    /// A post to millions finds all their lines alike; with limits that differ
+    /// from slot to slot it does not make all of them spill at once.
+    pub(crate) fn open(slot: u32) -> Self {
         Self {
             newest_us: i64::MIN,
             place: BARE,
+            limit: (SPILL + slot as usize % (KEPT_MAX + 1)) as u16,
             ..Self::default()
         }
     }
@@ -97,7 +104,7 @@ impl Line {
     /// Entries in line and body, of which the cap may show fewer.
     #[inline]
     pub(crate) fn total(&self) -> usize {
-        self.body() + self.staged as usize
+        self.body() + usize::from(self.staged)
     }
 
     /// Whether an entry below those of `items_max` was ever let go.
@@ -112,23 +119,23 @@ impl Line {
     /// The numbers in the line, oldest first.
     pub(crate) fn staged(&self) -> &[u32] {
         self.numbers
-            .split_at_checked(self.staged as usize)
+            .split_at_checked(usize::from(self.staged))
             .map_or(&[], |(staged, _)| staged)
     }
 
     /// A word of the line, to have it at hand.
     #[inline]
     pub(crate) fn touch(&self) -> u32 {
-        self.staged
+        u32::from(self.staged)
     }
 
     /// Adds a number newer than all others; false if it is not, or no room is left.
     #[inline]
     pub(crate) fn push(&mut self, number: u32, time_us: i64) -> bool {
-        if time_us <= self.newest_us {
+        if time_us <= self.newest_us || self.staged >= self.limit {
             return false;
         }
-        let Some(cell) = self.numbers.get_mut(self.staged as usize) else {
+        let Some(cell) = self.numbers.get_mut(usize::from(self.staged)) else {
             return false;
         };
         *cell = number;
@@ -138,14 +145,14 @@ impl Line {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.staged as usize == STAGED_MAX
+        self.staged >= self.limit
     }
 
     /// Puts a number below the `newer` newest, where `newer` are in the line.
     /// The line must have room.
     pub(crate) fn insert(&mut self, newer: usize, number: u32) {
-        let place = (self.staged as usize).saturating_sub(newer);
-        let end = self.staged as usize;
+        let end = usize::from(self.staged);
+        let place = end.saturating_sub(newer);
         if let Some(cells) = self.numbers.get_mut(place..=end) {
             cells.rotate_right(1);
             if let Some(cell) = cells.first_mut() {
@@ -161,7 +168,7 @@ impl Line {
         let (from, _) = self.numbers.split_at(SPILL);
         oldest.copy_from_slice(from);
         self.numbers.copy_within(SPILL.., 0);
-        self.staged = KEPT as u32;
+        self.staged = self.staged.saturating_sub(SPILL as u16);
         oldest
     }
 
@@ -186,6 +193,16 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_do_not_spill_at_once() {
+        let mut lines = [0, 1, 2, 3].map(Line::open);
+        let full = |number: u32, line: &mut Line| !line.push(number, i64::from(number));
+        let mut first = lines
+            .iter_mut()
+            .map(|line| (0..20).find(|&number| full(number, line)).unwrap());
+        assert!(first.by_ref().eq(8..12));
+    }
+
+    #[test]
     fn a_closed_line_takes_nothing() {
         let mut line = Line::default();
         assert!(!line.push(1, i64::MAX));
@@ -195,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_full_line_spills_its_oldest() {
-        let mut line = Line::open();
+        let mut line = Line::open(3);
         for number in 0..10 {
             assert!(line.push(number, i64::from(number)));
         }

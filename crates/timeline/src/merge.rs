@@ -37,6 +37,11 @@ pub struct Activity<'a> {
     pub members: Vec<&'a str>,
 }
 
+/// Whether a record of `time_us` belongs to the group that began at `open_us`.
+pub fn joins(open_us: i64, time_us: i64, window_us: i64) -> bool {
+    time_us.saturating_sub(open_us) <= window_us
+}
+
 /// The activities that `parts` form.
 pub fn activities<'a>(parts: &[Part<'a>], window_us: i64) -> Vec<Activity<'a>> {
     let mut parts = parts.to_vec();
@@ -44,10 +49,10 @@ pub fn activities<'a>(parts: &[Part<'a>], window_us: i64) -> Vec<Activity<'a>> {
     parts.dedup_by_key(|part| (part.time_us, part.uri));
     let mut activities: Vec<Activity<'a>> = Vec::new();
     for part in parts {
-        let joins = activities
+        let fits = activities
             .last()
-            .is_some_and(|open| part.time_us.saturating_sub(open.time_us) <= window_us);
-        if !joins {
+            .is_some_and(|open| joins(open.time_us, part.time_us, window_us));
+        if !fits {
             activities.push(Activity {
                 first: part.uri,
                 time_us: part.time_us,

@@ -158,7 +158,11 @@ impl View<'_> {
             return false;
         }
         let author = lane.records.author(row);
-        lane.records.keys(row).iter().any(|&key| self.follows(key))
+        // A key that the reader hides reaches nobody, though it is followed.
+        let reached = |&key: &u32| {
+            self.follows(key) && (self.hidden.is_empty() || !self.hidden.contains(key))
+        };
+        lane.records.keys(row).iter().any(reached)
             && (self.accounts.is_empty() || !self.accounts.contains(&author))
             && (self.hidden.is_empty() || !self.hidden.contains(author))
     }

@@ -14,7 +14,7 @@
 //! to one twice as wide when full. It holds a multiple of eight entries always.
 
 use crate::column::Column;
-use crate::line::{KEPT, Line, SPILL, STAGED_MAX};
+use crate::line::{KEPT_MAX, Line, SPILL, STAGED_MAX};
 use crate::records::Records;
 use crate::slab::Slab;
 use std::cmp::Ordering;
@@ -382,7 +382,7 @@ impl Rings {
         self.close(slot);
         let mut list = newest_first.to_vec();
         list.reverse();
-        let mut line = Line::open();
+        let mut line = Line::open(slot);
         if let Some(&newest) = list.last() {
             line.set_newest_us(records.time_us(newest));
         }
@@ -392,7 +392,7 @@ impl Rings {
         let old = if list.len() <= STAGED_MAX {
             0
         } else {
-            (list.len() - KEPT) / SPILL * SPILL
+            (list.len() - KEPT_MAX) / SPILL * SPILL
         };
         let (body, staged) = list.split_at_checked(old).unwrap_or((&[], &list));
         line.set_staged(staged);

@@ -4,6 +4,7 @@ mod bench;
 mod config;
 mod dead;
 mod demo;
+mod explain;
 mod lexicons;
 mod log;
 mod publish;
@@ -48,6 +49,8 @@ enum Verb {
     /// Dead letters: list, show, replay, discard
     #[command(subcommand)]
     Dead(dead::Dead),
+    /// Say why a record is, or is not, in a reader's feed
+    Explain(explain::Explain),
     /// The log: append, query, tail, list, replicate, verify
     #[command(subcommand)]
     Log(log::Log),
@@ -76,6 +79,7 @@ pub fn main() -> ExitCode {
         Verb::Init { file } => config::init(&file),
         Verb::CheckConfig { file } => config::check(&file),
         Verb::Dead(dead) => dead.run(),
+        Verb::Explain(explain) => explain.run(),
         Verb::Log(log) => log.run(),
         Verb::Lexicons(lexicons) => lexicons.run(),
         Verb::PublishFeed(publish) => publish.run(),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Collection;
+use super::merge::{Shown, span_us};
 use crate::expression::Expression;
 
 /// One feed as it was typed; [`Feed::follows`] and [`Feed::targets`] say what it means.
@@ -33,6 +34,12 @@ pub struct Feed {
     /// The first whose `when` is true replaces a record's keys.
     #[serde(default, rename = "rule")]
     rules: Vec<KeyRule>,
+    /// How long a group of merged records stays open after its first, e.g. `2m`.
+    #[serde(default)]
+    window: Option<String>,
+    /// How merged records are shown.
+    #[serde(default)]
+    pub activity: Option<Shown>,
     /// The URI of the `app.bsky.feed.generator` record under which Bluesky clients know it.
     #[serde(default)]
     pub publish_as: Option<String>,
@@ -62,8 +69,9 @@ pub enum Beyond {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(untagged)]
 enum OneOrMany<T> {
-    One(T),
+    // The list first: a table can be read from a list of its values too, and would be.
     Many(Vec<T>),
+    One(T),
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -88,6 +96,10 @@ struct TargetTable {
     max_items: Option<u32>,
     #[serde(rename = "where")]
     condition: Option<String>,
+    merge: Option<String>,
+    #[serde(default)]
+    union: Vec<String>,
+    activity: Option<String>,
 }
 
 /// A collection whose records are follows (or mutes): the author follows what `subject` names.
@@ -112,7 +124,17 @@ pub struct Target {
     pub max_items: u32,
     /// CEL: only records for which it is true are delivered.
     pub condition: Option<String>,
+    /// Records of one author with the same value here are merged: `uri`, which is the record's
+    /// own, or a dotted path.
+    pub merge: Option<String>,
+    /// Dotted paths of what a record adds to its activity.
+    pub union: Vec<String>,
+    /// The type of its activities in a merged feed.
+    pub activity: String,
 }
+
+/// How long a group of merged records stays open where the file does not say.
+const WINDOW: &str = "2m";
 
 fn follow() -> OneOrMany<FollowForm> {
     OneOrMany::One(FollowForm::Short("follow".into()))
@@ -162,15 +184,70 @@ impl Feed {
                     keys: vec!["author".into()],
                     max_items: self.max_items,
                     condition: None,
+                    merge: None,
+                    union: Vec::new(),
+                    activity: collection.clone(),
                 },
                 TargetForm::Full(table) => Target {
                     collection: table.collection.clone(),
                     keys: table.keys.clone().unwrap_or_else(|| vec!["author".into()]),
                     max_items: table.max_items.unwrap_or(self.max_items),
                     condition: table.condition.clone(),
+                    merge: table.merge.clone(),
+                    union: table.union.clone(),
+                    activity: table.activity.as_ref().unwrap_or(&table.collection).clone(),
                 },
             })
             .collect()
+    }
+
+    /// The window of a merged feed; `None` if nothing is merged in it.
+    pub fn window_us(&self) -> Option<i64> {
+        let merged = self.targets().iter().any(|target| target.merge.is_some());
+        let window = self.window.as_deref().unwrap_or(WINDOW);
+        span_us(window).filter(|_| merged)
+    }
+
+    /// Entries held in memory for a reader of a merged feed.
+    pub fn items_max(&self) -> u32 {
+        self.max_items
+    }
+
+    /// What makes no sense about merging, with its key.
+    fn merge_fault(&self) -> Option<(String, String)> {
+        let at = |key: &str, problem: &str| Some((key.to_owned(), problem.to_owned()));
+        let window = self.window.as_deref().unwrap_or(WINDOW);
+        if span_us(window).is_none() {
+            return at(
+                "window",
+                "is a number and its unit, such as \"90s\", \"2m\" or \"1h\"",
+            );
+        }
+        if self.window_us().is_some() {
+            if self.mixed {
+                return at("mixed", "a merged feed is one order already; leave it out");
+            }
+            let tables = self.targets.iter();
+            let capped = |form: &TargetForm| matches!(form, TargetForm::Full(table) if table.max_items.is_some());
+            if tables.into_iter().any(capped) {
+                return at("targets", "a merged feed has one max_items, its own");
+            }
+            let (key, problem) = self.activity.as_ref()?.fault()?;
+            return Some((format!("activity.{key}"), problem));
+        }
+        if self.window.is_some() || self.activity.is_some() {
+            let key = if self.window.is_some() {
+                "window"
+            } else {
+                "activity"
+            };
+            return at(key, "needs a target with `merge`");
+        }
+        let named = |form: &TargetForm| matches!(form, TargetForm::Full(table) if !table.union.is_empty() || table.activity.is_some());
+        self.targets.iter().any(named).then(|| {
+            let problem = "union and activity need a target with `merge`";
+            ("targets".to_owned(), problem.to_owned())
+        })
     }
 
     /// Other keys for some records, in order.
@@ -247,6 +324,7 @@ impl Feed {
             }
         }
         self.expression_fault()
+            .or_else(|| self.merge_fault())
             .and_then(|(key, problem)| at(&key, problem))
     }
 }

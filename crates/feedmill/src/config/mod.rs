@@ -23,6 +23,8 @@ pub mod direct;
 pub mod feed;
 // Names of accounts, and what may be asked to resolve them.
 pub mod identity;
+// Several records shown as one entry.
+pub mod merge;
 // Where in the file a key stands.
 mod place;
 // Which records are worked on first.
@@ -315,6 +317,19 @@ mod tests {
         assert_eq!(feed.follows()[0].subject, "subject");
         assert_eq!(feed.targets()[0].keys, ["author"]);
         assert_eq!(feed.targets()[0].max_items, 200);
+    }
+
+    #[test]
+    fn a_list_of_follow_collections_is_a_list_and_not_one_with_a_subject() {
+        let text =
+            format!("{BASE}[feeds.both]\nfollow = [\"follow\", \"post\"]\ntargets = [\"post\"]\n");
+        let follows = Config::parse(&text).unwrap().feeds["both"].follows();
+        let names: Vec<&str> = follows
+            .iter()
+            .map(|follow| follow.collection.as_str())
+            .collect();
+        assert_eq!(names, ["follow", "post"]);
+        assert!(follows.iter().all(|follow| follow.subject == "subject"));
     }
 
     /// The template shows every key at its default, commented out where the

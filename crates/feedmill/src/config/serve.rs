@@ -28,6 +28,14 @@ pub struct Serve {
     pub stall_s: u64,
     /// Seconds a request may take.
     pub timeout_s: u64,
+    /// How long the first page of a reader of whom nothing is here waits for its repository.
+    pub first_read_ms: u64,
+    /// Readers whose repositories are waited for; 0: nobody's is fetched because it reads.
+    pub first_reads_max: usize,
+    /// Readers who listen to their feeds at once.
+    pub listeners_max: usize,
+    /// Messages that wait for one of them; one more and it is let go.
+    pub listener_events_max: usize,
     /// Requests of one address within `rate_s` seconds; 0: any number. This machine itself is not limited.
     pub rate_max: u32,
     /// Requests of one account within `rate_s` seconds; 0: any number.
@@ -68,6 +76,10 @@ impl Default for Serve {
             header_s: 30,
             stall_s: 30,
             timeout_s: 30,
+            first_read_ms: 2000,
+            first_reads_max: 1000,
+            listeners_max: 10_000,
+            listener_events_max: 1000,
             rate_max: 3000,
             account_rate_max: 3000,
             rate_s: 300,
@@ -122,6 +134,7 @@ impl Serve {
             ("header_s", self.header_s),
             ("stall_s", self.stall_s),
             ("timeout_s", self.timeout_s),
+            ("listener_events_max", self.listener_events_max as u64),
             ("rate_s", u64::from(self.rate_s)),
         ];
         let (key, _) = zero.into_iter().find(|(_, value)| *value == 0)?;
@@ -131,8 +144,10 @@ impl Serve {
     /// A private method that nothing is called.
     pub(super) fn private_fault(&self, config: &super::Config) -> Option<(String, String)> {
         let known = |name: &str| {
-            const OURS: [&str; 5] = [
+            const OURS: [&str; 7] = [
                 "getFeed",
+                "getFollowingFeed",
+                "subscribeFeed",
                 "getProfile",
                 "listReferences",
                 "getReferences",

@@ -332,6 +332,10 @@ pub struct Timelines {
     pub ttl_days: u32,
     /// Readers above which a post is fanned out in the background.
     pub sync_threshold: usize,
+    /// Active readers of a key above which it is read from its outbox instead of being pushed.
+    pub pull_above: usize,
+    /// Keys of a reader above which recent records are walked instead of its keys' outboxes.
+    pub scan_above: usize,
     /// Entries looked at for one page before it is returned short.
     pub page_scan_max: usize,
 }
@@ -343,6 +347,8 @@ impl Default for Timelines {
             memory_mib: 1024,
             ttl_days: 7,
             sync_threshold: 5_000,
+            pull_above: 100_000,
+            scan_above: 10_000,
             page_scan_max: 100_000,
         }
     }

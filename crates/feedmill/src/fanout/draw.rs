@@ -4,22 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use timeline::{Cold, RecordId, Settings};
+use timeline::{Cold, RecordId, Settings, Timelines};
 use tracing::{error, warn};
 
 use super::batch::Batch;
-use super::{Fanout, State, Waiting, key, load};
+use super::{Fanout, State, Waiting, group, insert, key, load};
 use crate::clock::Clock;
+use crate::store::change::Grouped;
 use crate::store::{Change, StoreError};
 
 /// Changes drawn at once.
 const DRAW_MAX: usize = 1000;
 /// Changes applied under one lock; readers come through in between.
-const LOCKED_MAX: usize = 32;
+pub(crate) const LOCKED_MAX: usize = 32;
 /// Background work under one lock, in pushes.
-const WORK: usize = 2000;
+pub(crate) const WORK: usize = 2000;
 /// How long to wait for changes before looking again.
-const PATIENCE: Duration = Duration::from_millis(20);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Draws until told to stop.
 #[derive(Debug)]
@@ -108,7 +109,7 @@ impl Drawer {
     fn change(&self, state: &mut State, change: &Change) -> Result<(), StoreError> {
         let routes = &self.fanout.routes;
         let timelines = &mut state.timelines;
-        if let Change::Put { record, uri, .. } | Change::Delete { record, uri } = change {
+        if let Change::Put { record, uri, .. } | Change::Delete { record, uri, .. } = change {
             self.fanout.bodies.forget(*record);
             let did = uri
                 .strip_prefix("at://")
@@ -120,6 +121,7 @@ impl Drawer {
             Change::Delete { record, .. } => {
                 timelines.remove(RecordId(record.cast_unsigned()));
             }
+            Change::Regroup { lane, was, now, .. } => self.regroup(timelines, *lane, was, now)?,
             Change::Follow {
                 source,
                 reader,
@@ -160,6 +162,35 @@ impl Drawer {
         Ok(())
     }
 
+    fn regroup(
+        &self,
+        timelines: &mut Timelines,
+        lane: i64,
+        was: &[Grouped],
+        now: &[Grouped],
+    ) -> Result<(), StoreError> {
+        for (feed, target) in self.fanout.routes.lanes.get(&lane).into_iter().flatten() {
+            let ended = |old: &&Grouped| now.iter().all(|new| new.record != old.record);
+            for old in was.iter().filter(ended) {
+                let id = RecordId(group(old.record).cast_unsigned());
+                timelines.remove_from(*feed, *target, id);
+            }
+            for one in now {
+                insert(
+                    timelines,
+                    *feed,
+                    *target,
+                    group(one.record),
+                    one.time_us,
+                    &one.uri,
+                    one.author,
+                    &one.keys,
+                )?;
+            }
+        }
+        Ok(())
+    }
+
     fn register(&self, now_us: i64) {
         while let Ok(wish) = self.waiting.try_recv() {
             let cold = Cold {
@@ -183,7 +214,12 @@ impl Drawer {
 fn chunk_length(changes: &[Change]) -> usize {
     let mut length = changes.len().min(LOCKED_MAX);
     while let (
-        Some(Change::Delete { .. } | Change::Follow { .. } | Change::Unfollow { .. }),
+        Some(
+            Change::Regroup { .. }
+            | Change::Delete { .. }
+            | Change::Follow { .. }
+            | Change::Unfollow { .. },
+        ),
         true,
     ) = (
         changes.get(length.saturating_sub(1)),

@@ -34,6 +34,7 @@ use crate::store::{Loaded, Plan, Position, SharedStore, Store, StoreError};
 
 use bodies::Bodies;
 pub use draw::Drawer;
+pub(crate) use draw::{LOCKED_MAX, PATIENCE, WORK};
 
 /// Readers waiting to be registered; beyond it they stay cold, and exact.
 const REGISTRATIONS_MAX: usize = 1024;
@@ -41,6 +42,9 @@ const REGISTRATIONS_MAX: usize = 1024;
 const READERS_MAX: usize = 200_000;
 /// Largest number a key can have: the engine holds 32 bits.
 const KEY_MAX: i64 = u32::MAX as i64;
+
+/// Marks the ids of groups: a group and its first record are two things.
+const GROUP: i64 = 1 << 62;
 
 /// Timelines in memory.
 #[derive(Debug)]
@@ -67,6 +71,8 @@ struct State {
 struct Routes {
     /// Lane number to (feed, target).
     lanes: HashMap<i64, Vec<(usize, usize)>>,
+    /// Lanes whose entries are groups of records.
+    merged: HashSet<i64>,
     /// Source number to feeds that follow by it.
     follows: HashMap<i64, Vec<usize>>,
     /// Source number to feeds that hide by it.
@@ -97,13 +103,21 @@ pub struct Wish<'a> {
 }
 
 /// What the engine says of a page, and those of its records that are in memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Found {
     entries: Vec<Entry>,
     shown: Vec<Option<Arc<Shown>>>,
     next: Option<Position>,
     /// The outbox position at which all of this is so.
     position: i64,
+}
+
+/// A page of a merged feed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Groups {
+    /// The first record of each, and its time.
+    pub firsts: Vec<(i64, Micros)>,
+    pub next: Option<Position>,
 }
 
 impl Found {
@@ -158,35 +172,48 @@ impl Fanout {
 
     /// The page, if memory can answer it wholly and exactly; records it lacks are read from the store.
     pub fn page(&self, wish: &Wish<'_>) -> Result<Option<ShownPage>, StoreError> {
+        match self.find(wish)? {
+            Some(found) => self.complete(found),
+            None => Ok(None),
+        }
+    }
+
+    /// A page of a merged feed, if memory can answer it wholly: the groups by their first records.
+    pub fn groups(&self, wish: &Wish<'_>) -> Result<Option<Groups>, StoreError> {
+        let found = self.find(wish)?;
+        Ok(found.map(|found| {
+            let firsts = found.entries.iter();
+            Groups {
+                firsts: firsts
+                    .map(|entry| (id(entry) & !GROUP, entry.time_us))
+                    .collect(),
+                next: found.next,
+            }
+        }))
+    }
+
+    /// What the engine says of a page; `None` if it cannot say it wholly and exactly.
+    fn find(&self, wish: &Wish<'_>) -> Result<Option<Found>, StoreError> {
         let Some(feed) = self.feed(wish.feed) else {
             return Ok(None);
         };
         let Some(reader) = self.reader(wish.reader)? else {
-            return Ok(Some(ShownPage::default())); // nobody ever named this reader
+            return Ok(Some(Found::default())); // nobody ever named this reader
         };
         let before = wish.before.map(position);
         let request = request(wish, feed, reader, before.as_ref())?;
         let state = self.state.read();
         if state.hidden.contains(&reader) {
-            return Ok(Some(ShownPage::default()));
+            return Ok(Some(Found::default()));
         }
-        let found = match state.timelines.read(&request) {
-            Read::Page { entries, next } => {
-                let found = self.found(&state, entries, next);
-                // The lock is asked for again below: one that is held twice while a writer waits is held for ever.
-                drop(state);
-                Some(found)
-            }
+        Ok(match state.timelines.read(&request) {
+            Read::Page { entries, next } => Some(self.found(&state, entries, next)),
             Read::Below => None,
             Read::Cold => {
                 drop(state);
                 self.cold(&request, reader)?
             }
-        };
-        match found {
-            Some(found) => self.complete(found),
-            None => Ok(None),
-        }
+        })
     }
 
     /// The page, if everything it needs is in memory and nobody has to be waited for.
@@ -333,6 +360,18 @@ impl Fanout {
         Ok(found)
     }
 
+    /// The floor of an active reader's timeline, highest over the feed's targets: pages are
+    /// complete in memory for times after it. `None` if the reader is not active.
+    pub fn standing(&self, feed: &str, reader: i64) -> Option<Micros> {
+        let number = self.plan.feeds.iter().position(|plan| plan.name == feed)?;
+        let targets = self.plan.feeds.get(number)?.targets.len();
+        let reader = key(reader).ok()?;
+        let state = self.state.read();
+        let floors =
+            (0..targets).filter_map(|target| state.timelines.inspect(number, target, reader));
+        floors.map(|inspection| inspection.complete_after_us).max()
+    }
+
     /// The outbox position drawn so far.
     pub fn position(&self) -> i64 {
         self.state.read().timelines.position().cast_signed()
@@ -348,9 +387,13 @@ impl Routes {
     fn new(plan: &Plan, store: &SqliteStore) -> Self {
         let mut routes = Self::default();
         for (feed, spec) in plan.feeds.iter().enumerate() {
+            let merged = spec.merged.is_some();
             for (target, spec) in spec.targets.iter().enumerate() {
                 if let Some(lane) = store.lane_number(spec.lane) {
                     routes.lanes.entry(lane).or_default().push((feed, target));
+                    if merged {
+                        routes.merged.insert(lane);
+                    }
                 }
             }
             for source in spec
@@ -390,6 +433,8 @@ fn engine_settings(settings: &config::Timelines, plan: &Plan) -> Settings {
             })
             .collect(),
         sync_threshold: settings.sync_threshold,
+        pull_above: settings.pull_above,
+        scan_above: settings.scan_above,
         ttl_us: i64::from(settings.ttl_days) * 86_400_000_000,
         window_bytes_max: bytes / 4,
         reader_bytes_max: bytes / 4 * 3,
@@ -422,6 +467,10 @@ fn load(settings: &Settings, routes: &Routes, store: &dyn Store) -> Result<State
             author,
             keys,
         } => {
+            let record = match routes.merged.contains(&lane) {
+                true => group(record),
+                false => record,
+            };
             for (feed, target) in routes.lanes.get(&lane).into_iter().flatten() {
                 if let Err(error) = insert(
                     &mut timelines,
@@ -477,6 +526,11 @@ fn insert(
         },
     );
     Ok(())
+}
+
+/// The id of the group that begins with a record.
+fn group(record: i64) -> i64 {
+    record | GROUP
 }
 
 fn key(number: i64) -> Result<KeyId, StoreError> {

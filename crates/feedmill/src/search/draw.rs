@@ -82,7 +82,7 @@ impl Branch for SearchBranch {
         // Each touched record once, as it is by now.
         let mut touched: BTreeMap<i64, usize> = BTreeMap::new();
         for change in changes {
-            if let Change::Put { record, uri, .. } | Change::Delete { record, uri } = change
+            if let Change::Put { record, uri, .. } | Change::Delete { record, uri, .. } = change
                 && let Some(table) = uri.split('/').nth(3).and_then(|nsid| self.0.table(nsid))
             {
                 touched.insert(*record, table);

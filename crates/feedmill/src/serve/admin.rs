@@ -37,6 +37,7 @@ pub struct Admin {
 /// The operator's routes.
 pub(super) fn routes() -> Router<Arc<Server>> {
     Router::new()
+        .route("/admin/explain", get(explain))
         .route("/admin/dlq", get(list))
         .route("/admin/dlq/replay-all", post(replay_all))
         .route("/admin/dlq/{id}", get(show).delete(discard))
@@ -100,6 +101,42 @@ where
     answer(server, move |server| match &server.admin {
         Some(admin) => make(server, admin),
         None => Err(XrpcError::internal()),
+    })
+    .await
+}
+
+/// `GET /admin/explain`: why a record is, or is not, in a reader's feeds, and who answers its pages.
+async fn explain(State(server): State<Arc<Server>>, request: Request) -> Response {
+    let headers = request.headers().clone();
+    let params = match Params::parse(request.uri().query()) {
+        Ok(params) => params,
+        Err(error) => return error.into_response(),
+    };
+    admin(server, &headers, move |server, _| {
+        params.only(&["reader", "uri", "feed"])?;
+        let (reader, uri) = (server.actor(params.need("reader")?)?, params.need("uri")?);
+        let mut feeds = Vec::new();
+        for plan in &server.plan.feeds {
+            if params.get("feed").is_some_and(|name| name != plan.name) {
+                continue;
+            }
+            let explained = server.store.explain(&plan.name, &reader, uri)?;
+            let mut answer = serde_json::to_value(explained).unwrap_or_default();
+            let memory = match (&server.fanout, server.store.key(&reader)?) {
+                (Some(fanout), Some(number)) => fanout.standing(&plan.name, number),
+                _ => None,
+            };
+            if let Some(fields) = answer.as_object_mut() {
+                fields.insert("completeAboveUs".to_owned(), json!(memory));
+            }
+            feeds.push(answer);
+        }
+        if feeds.is_empty() {
+            return Err(XrpcError::declared("UnknownFeed", "there is no such feed"));
+        }
+        Ok(Answer::json(
+            json!({"reader": reader, "uri": uri, "feeds": feeds}).to_string(),
+        ))
     })
     .await
 }

@@ -83,6 +83,13 @@ fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcErr
             format!("no feed {name:?}; there are: {}", known.join(", ")),
         )
     })?;
+    if feed.merged.is_some() {
+        let message = format!(
+            "feed {name:?} is merged; ask {}.getFollowingFeed",
+            server.namespace
+        );
+        return Err(XrpcError::invalid(message));
+    }
     let targets = targets(feed, params.get("collection"))?;
     let asked = match targets.as_slice() {
         [target] => server.questions.read(&target.nsid, params)?,

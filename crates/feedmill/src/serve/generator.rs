@@ -118,6 +118,10 @@ pub(super) async fn skeleton(
         },
         None => None,
     };
+    if let Some(reader) = &reader {
+        // A skeleton has no place for a word about it.
+        super::first_read::of_reader(&server, reader).await;
+    }
     let tags = headers.get(header::IF_NONE_MATCH);
     let made = match &reader {
         Some(reader) => at_once(&server, &name, reader, limit, params.get("cursor")),

@@ -19,6 +19,8 @@ pub mod direct;
 pub mod error;
 mod feed;
 mod filters;
+mod first_read;
+mod following;
 // Our feeds in a Bluesky client.
 pub mod generator;
 mod graph;
@@ -41,6 +43,7 @@ mod records;
 mod references;
 mod reply;
 pub(crate) mod service;
+mod subscribe;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,6 +64,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::fanout::Fanout;
 use crate::identity::Resolver;
+use crate::live::Live;
 use crate::metrics as names;
 use crate::search::SearchIndex;
 use crate::status::Status;
@@ -99,6 +103,8 @@ pub struct Server {
     pub store: SharedStore,
     /// Timelines in memory, if they are given any.
     pub fanout: Option<Arc<Fanout>>,
+    /// Who is told of changes as they happen, if anybody is.
+    pub live: Option<Arc<Live>>,
     pub status: Arc<Status>,
     pub clock: Clock,
     /// Where words are found, if a collection can be searched.
@@ -118,6 +124,7 @@ pub struct Server {
     methods: Vec<(String, Call)>,
     service: service::Service,
     questions: filters::Questions,
+    first_reads: Option<first_read::FirstReads>,
     page_scan_max: usize,
     timeout: Duration,
     slots: Semaphore,
@@ -130,6 +137,8 @@ enum Call {
     List(String),
     Get(String),
     Feed,
+    Following,
+    Subscribe,
     ListReferences,
     GetReferences,
     Graph,
@@ -170,6 +179,8 @@ impl Server {
         let ns = &config.namespace;
         let mut methods = vec![
             (format!("{ns}.getFeed"), Call::Feed),
+            (format!("{ns}.getFollowingFeed"), Call::Following),
+            (format!("{ns}.subscribeFeed"), Call::Subscribe),
             (format!("{ns}.listReferences"), Call::ListReferences),
             (format!("{ns}.getReferences"), Call::GetReferences),
             (format!("{ns}.getGraph"), Call::Graph),
@@ -199,6 +210,7 @@ impl Server {
             fanout,
             status,
             clock,
+            live: None,
             search: None,
             admin: None,
             direct: None,
@@ -208,6 +220,7 @@ impl Server {
             private: config.serve.private.clone(),
             rates: rate::Rates::new(&config.serve),
             methods,
+            first_reads: first_read::FirstReads::new(config),
             service: service::Service::new(config),
             page_scan_max: config.timelines.page_scan_max,
             timeout: Duration::from_secs(config.serve.timeout_s),
@@ -300,6 +313,9 @@ impl Server {
     fn call(&self, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
         match self.method(nsid) {
             Some(Call::Feed) => feed::get(self, params),
+            Some(Call::Following) => following::get(self, params),
+            // It is answered before: a subscription is no single answer.
+            Some(Call::Subscribe) | None => Err(XrpcError::no_method(nsid)),
             Some(Call::ListReferences) => references::list(self, params),
             Some(Call::GetReferences) => references::get(self, params),
             Some(Call::Graph) => graph::get(self, params),
@@ -318,7 +334,6 @@ impl Server {
             }
             Some(Call::List(collection)) => records::list(self, collection, params),
             Some(Call::Get(collection)) => records::get(self, collection, params),
-            None => Err(XrpcError::no_method(nsid)),
         }
     }
 }
@@ -446,6 +461,13 @@ async fn asked(
         }
         issuer = Some(did);
     }
+    if name == "subscribeFeed" {
+        return subscribe::subscribe(server, issuer, params, request).await;
+    }
+    let word = match server.method(nsid) {
+        Some(Call::Feed | Call::Following) => first_read::before(&server, &params).await,
+        _ => None,
+    };
     let mut response = if name == "notifyOfUpdate" {
         params.only(&[])?;
         let client = request.extensions().get::<rate::Client>().copied();
@@ -459,6 +481,7 @@ async fn asked(
         let tags = request.headers().get(header::IF_NONE_MATCH);
         // Who proved who he is asks for himself, and that is looked at first.
         if issuer.is_none()
+            && word.is_none()
             && let Some(answer) = server.call_at_once(nsid, &params)
         {
             return Ok(reply::json(answer.body, tags));
@@ -466,14 +489,18 @@ async fn asked(
         let tags = tags.cloned();
         let nsid = nsid.to_owned();
         let answered = blocking(server, move |server| {
-            if let (Some(issuer), true) = (&issuer, nsid.ends_with(".getFeed"))
+            if let (Some(issuer), true) = (&issuer, is_feed(&nsid))
                 && server.actor(params.need("actor")?)? != *issuer
             {
                 return Err(XrpcError::forbidden(
                     "feed actor must match the service-auth issuer",
                 ));
             }
-            server.call(&nsid, &params)
+            let answer = server.call(&nsid, &params)?;
+            Ok(match word {
+                Some(word) => word.mark(answer),
+                None => answer,
+            })
         });
         reply::json(answered.await?.body, tags.as_ref())
     };
@@ -481,6 +508,11 @@ async fn asked(
         response.extensions_mut().insert(standing);
     }
     Ok(response)
+}
+
+/// Whether a method answers with the feed of the reader it names.
+fn is_feed(nsid: &str) -> bool {
+    nsid.ends_with(".getFeed") || nsid.ends_with(".getFollowingFeed")
 }
 
 async fn health(State(server): State<Arc<Server>>) -> Response {

@@ -145,3 +145,16 @@ pub struct AccountState {
     /// Whether its status may have changed where we could not see it.
     pub doubtful: bool,
 }
+
+/// Whether what a reader follows is here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstRead {
+    /// All of its repository is.
+    Known,
+    /// Its repository is being fetched.
+    Waiting,
+    /// Its host did not give it; it is not asked again for a while.
+    Failed,
+    /// Nobody asked for it yet.
+    Unknown,
+}

@@ -80,6 +80,10 @@ pub enum Item {
     Discard { letter: i64 },
     /// Accounts found in a list: those never heard of are to be fetched.
     Listed(Vec<String>),
+    /// A reader of whom nothing is here: to be fetched, unless as many wait already.
+    FirstRead { did: String, waiting_max: usize },
+    /// A reader's repository cannot be fetched; it is left alone for a while.
+    GaveUp { did: String },
     /// Something may be missing anywhere: every known account is to be fetched again, and every list read again.
     AllDue,
 }

@@ -18,11 +18,27 @@ pub enum Change {
         lanes: Vec<Published>,
     },
     /// A record is gone.
-    Delete { record: i64, uri: String },
+    Delete {
+        record: i64,
+        uri: String,
+        /// Where it stood.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lanes: Vec<Published>,
+    },
     /// A reader follows a key (or hides it, by the source's kind). One for each follow record.
     Follow { source: i64, reader: i64, key: i64 },
     /// A follow record is gone.
     Unfollow { source: i64, reader: i64, key: i64 },
+    /// Groups of a merged lane changed: all of it at once, so that nobody sees half of it.
+    Regroup {
+        lane: i64,
+        /// Groups that ended or have other members now, as they were.
+        was: Vec<Grouped>,
+        /// Groups that are new, or have other members than before.
+        now: Vec<Grouped>,
+        /// Happened just now; false for backfill.
+        live: bool,
+    },
     /// An account's records became visible or hidden.
     Account {
         key: i64,
@@ -37,6 +53,18 @@ pub struct Published {
     pub lane: i64,
     pub time_us: Micros,
     pub author: i64,
+    pub keys: Vec<i64>,
+}
+
+/// A group's place in a merged lane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grouped {
+    /// Its first record.
+    pub record: i64,
+    pub uri: String,
+    pub time_us: Micros,
+    pub author: i64,
+    /// The keys of all its members.
     pub keys: Vec<i64>,
 }
 

@@ -12,6 +12,8 @@ pub mod account;
 pub mod batch;
 // What comes out on the other side: changes in order.
 pub mod change;
+// Why a record is, or is not, in a reader's feed.
+pub mod explain;
 // Which records of a page are shown.
 pub mod filter;
 // Walks over references.
@@ -20,6 +22,8 @@ pub mod graph;
 pub mod ladder;
 // Dead letters as they are asked for.
 pub mod letter;
+// Groups of records shown as one entry.
+pub mod merged;
 // What must be there before a record is applied.
 pub mod need;
 // Pages: positions, rows, cursors.
@@ -45,6 +49,7 @@ pub use account::{AccountStatus, Accounting};
 pub use batch::{Batch, Commit, Item, Op, Put, Verdict};
 pub use change::{Change, Drawn, Follows, Loaded};
 pub use letter::{Fate, LetterQuery};
+pub use merged::{Activity, ActivityFilter, ActivityPage, ActivityQuery};
 pub use page::{Children, FeedQuery, Lens, ListQuery, Page, Position, Row};
 pub use plan::{LaneId, Plan, SourceId};
 pub use reference::{Reference, Referrer, ReferrerQuery};
@@ -128,6 +133,25 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// A page of a reader's feed, newest first, from durable rows alone.
     fn feed(&self, query: &FeedQuery) -> Result<Page, StoreError>;
 
+    /// A page of a merged feed, newest first, with all that it shows, in one snapshot.
+    fn activities(&self, query: &ActivityQuery) -> Result<ActivityPage, StoreError>;
+
+    /// The activities of a merged lane that begin with these records at these times; `None` if
+    /// one of them no longer does, so that the caller asks for the whole page instead.
+    fn activities_at(
+        &self,
+        lane: LaneId,
+        firsts: &[(i64, crate::clock::Micros)],
+    ) -> Result<Option<Vec<Activity>>, StoreError>;
+
+    /// Why a record is, or is not, in a reader's feed, in one snapshot; `None` if there is no such feed.
+    fn explain(
+        &self,
+        feed: &str,
+        reader: &str,
+        uri: &str,
+    ) -> Result<Option<explain::Explained>, StoreError>;
+
     /// Where a record stands in the order of its collection, also after its deletion.
     fn position(&self, uri: &str) -> Result<Option<Position>, StoreError>;
 
@@ -158,6 +182,13 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// The last known state of an account; `None` if never heard of.
     fn account(&self, did: &str) -> Result<Option<account::AccountState>, StoreError>;
+
+    /// Whether what a reader follows is here, or on its way.
+    fn first_read(
+        &self,
+        did: &str,
+        now_us: crate::clock::Micros,
+    ) -> Result<account::FirstRead, StoreError>;
 
     /// The DID of an account known by this handle.
     fn did_of(&self, handle: &str) -> Result<Option<String>, StoreError>;

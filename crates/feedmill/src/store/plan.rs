@@ -15,11 +15,12 @@ use record::value::Value;
 
 use crate::config::Config;
 use crate::config::collection::{Match, Relation};
-use crate::config::feed::KeyRule;
+use crate::config::feed::{Feed, KeyRule};
 use crate::expression::{Expression, Scope};
 use crate::local::{self, LocalId};
 
 use super::ladder::{Ladder, Steps};
+use super::merged::{Merged, MergedTarget, Part};
 use super::need::Needs;
 use super::page::Rung;
 use super::queue::Queues;
@@ -53,6 +54,28 @@ pub struct Lane {
 }
 
 impl Lane {
+    fn new(
+        spec: String,
+        nsid: &str,
+        keys: &[String],
+        condition: Option<&str>,
+        rules: &[KeyRule],
+    ) -> Self {
+        Self {
+            spec,
+            nsid: nsid.to_owned(),
+            keys: keys.to_vec(),
+            condition: condition.and_then(|text| Expression::condition(text).ok()),
+            rules: rules
+                .iter()
+                .filter_map(|rule| {
+                    Some((Expression::condition(&rule.when).ok()?, rule.keys.clone()))
+                })
+                .collect(),
+            counted: false,
+        }
+    }
+
     /// Whether every record of the collection is in it under its author alone.
     pub fn lists_authors(&self) -> bool {
         self.keys == ["author"]
@@ -107,6 +130,8 @@ pub struct FeedPlan {
     pub include_self: bool,
     pub mixed: bool,
     pub end: bool,
+    /// Set where its entries are groups of records.
+    pub merged: Option<Merged>,
 }
 
 /// Children that name a record, resolved.
@@ -155,6 +180,18 @@ pub struct Plan {
     /// Records parked at once.
     pub parked_max: usize,
     rules: BTreeMap<String, Vec<Rule>>,
+    /// Targets of merged feeds by collection.
+    merges: BTreeMap<String, Vec<MergedTarget>>,
+}
+
+/// What a lane decides about one record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// The condition that does not hold for it.
+    pub fails: Option<String>,
+    /// The rule that replaced its keys.
+    pub rule: Option<String>,
+    pub keys: Vec<String>,
 }
 
 /// What one record derives.
@@ -164,6 +201,8 @@ pub struct Derived {
     pub lanes: Vec<(LaneId, Vec<String>)>,
     /// Keys it follows.
     pub follows: Vec<(SourceId, String)>,
+    /// Groups it is part of, one for each merged feed.
+    pub parts: Vec<Part>,
     /// Where it stands on the ladders of its fields.
     pub rungs: Vec<(LadderId, Rung)>,
 }
@@ -197,25 +236,16 @@ impl Plan {
             }
         }
         for (name, feed) in &config.feeds {
-            let targets = feed
-                .targets()
-                .into_iter()
-                .filter_map(|target| {
-                    let nsid = config.nsid(&target.collection)?.to_owned();
-                    Some(FeedTarget {
-                        lane: plan.lane(
-                            &nsid,
-                            &target.keys,
-                            target.condition.as_deref(),
-                            feed.rules(),
-                            false,
-                        ),
-                        short: target.collection,
-                        nsid,
-                        max_items: target.max_items,
-                    })
-                })
-                .collect();
+            let merged = plan.merged(config, feed);
+            let targets = match &merged {
+                Some(merged) => vec![FeedTarget {
+                    short: "activities".into(),
+                    nsid: String::new(),
+                    lane: merged.lane,
+                    max_items: feed.items_max(),
+                }],
+                None => plan.targets(config, feed),
+            };
             let mut resolve = |follows: Vec<crate::config::feed::Follow>| {
                 follows
                     .into_iter()
@@ -233,10 +263,95 @@ impl Plan {
                 include_self: feed.include_self,
                 mixed: feed.mixed,
                 end: feed.beyond == crate::config::feed::Beyond::End,
+                merged,
             });
         }
         plan.relate(config);
         plan
+    }
+
+    fn targets(&mut self, config: &Config, feed: &Feed) -> Vec<FeedTarget> {
+        let targets = feed.targets().into_iter();
+        targets
+            .filter_map(|target| {
+                let nsid = config.nsid(&target.collection)?.to_owned();
+                Some(FeedTarget {
+                    lane: self.lane(
+                        &nsid,
+                        &target.keys,
+                        target.condition.as_deref(),
+                        feed.rules(),
+                        false,
+                    ),
+                    short: target.collection,
+                    nsid,
+                    max_items: target.max_items,
+                })
+            })
+            .collect()
+    }
+
+    /// The one lane of a merged feed, and what its targets bring to it.
+    fn merged(&mut self, config: &Config, feed: &Feed) -> Option<Merged> {
+        let window_us = feed.window_us()?;
+        let mut parts = Vec::new();
+        let mut types = BTreeMap::new();
+        let mut spec = format!("merged within {window_us}");
+        for target in feed.targets() {
+            let Some(nsid) = config.nsid(&target.collection) else {
+                continue;
+            };
+            let condition = target.condition.as_deref();
+            let rule = Lane::new(
+                self.spec(nsid, &target.keys, condition, feed.rules()),
+                nsid,
+                &target.keys,
+                condition,
+                feed.rules(),
+            );
+            let merge = target.merge.unwrap_or_else(|| "uri".to_owned());
+            spec.push_str(&format!(
+                " | {} by {merge} with {}",
+                rule.spec,
+                target.union.join(" ")
+            ));
+            types.insert(nsid.to_owned(), target.activity);
+            parts.push((rule, merge, target.union));
+        }
+        let known = self.lanes.iter().position(|lane| lane.spec == spec);
+        let lane = LaneId(known.unwrap_or(self.lanes.len()));
+        if known.is_none() {
+            self.lanes.push(Lane::new(spec, "", &[], None, &[]));
+            for (rule, merge, union) in parts {
+                let merges = self.merges.entry(rule.nsid.clone()).or_default();
+                merges.push(MergedTarget {
+                    lane,
+                    window_us,
+                    rule,
+                    merge,
+                    union,
+                });
+            }
+        }
+        let shown = feed.activity.clone().unwrap_or_default();
+        Some(Merged {
+            lane,
+            window_us,
+            shown,
+            types,
+        })
+    }
+
+    /// The collections whose records are in a lane.
+    pub fn collections_of(&self, lane: LaneId) -> Vec<&str> {
+        let plain = self.lanes.get(lane.0).map(|lane| lane.nsid.as_str());
+        let merges = self.merges.iter();
+        let merged = merges.filter(|(_, targets)| targets.iter().any(|target| target.lane == lane));
+        plain
+            .filter(|nsid| !nsid.is_empty())
+            .into_iter()
+            .chain(merged.map(|(nsid, _)| nsid.as_str()))
+            .collect()
     }
 
     fn relate(&mut self, config: &Config) {
@@ -306,14 +421,14 @@ impl Plan {
         self.ladders.iter().position(fits).map(LadderId)
     }
 
-    fn lane(
-        &mut self,
+    /// The text of all that decides a lane's rows.
+    fn spec(
+        &self,
         nsid: &str,
         keys: &[String],
         condition: Option<&str>,
         rules: &[KeyRule],
-        counted: bool,
-    ) -> LaneId {
+    ) -> String {
         let mut spec = format!("{nsid} under {}", keys.join(" "));
         if let Some(condition) = condition {
             spec.push_str(&format!(" where {condition}"));
@@ -328,6 +443,18 @@ impl Plan {
         if let Some(field) = self.actors.get(nsid) {
             spec.push_str(&format!(" by {field}"));
         }
+        spec
+    }
+
+    fn lane(
+        &mut self,
+        nsid: &str,
+        keys: &[String],
+        condition: Option<&str>,
+        rules: &[KeyRule],
+        counted: bool,
+    ) -> LaneId {
+        let mut spec = self.spec(nsid, keys, condition, rules);
         if counted {
             spec.push_str(" counted");
         }
@@ -336,17 +463,8 @@ impl Plan {
         }
         let id = LaneId(self.lanes.len());
         self.lanes.push(Lane {
-            spec,
-            nsid: nsid.to_owned(),
-            keys: keys.to_vec(),
-            condition: condition.and_then(|text| Expression::condition(text).ok()),
-            rules: rules
-                .iter()
-                .filter_map(|rule| {
-                    Some((Expression::condition(&rule.when).ok()?, rule.keys.clone()))
-                })
-                .collect(),
             counted,
+            ..Lane::new(spec, nsid, keys, condition, rules)
         });
         self.by_nsid.entry(nsid.to_owned()).or_default().0.push(id);
         id
@@ -416,21 +534,7 @@ impl Plan {
         let lanes = lanes
             .iter()
             .filter_map(|id| {
-                let lane = self.lanes.get(id.0)?;
-                let paths = lane.paths(|| Scope::new(did, "", value));
-                let mut keys: Vec<String> = Vec::with_capacity(paths.len());
-                for path in paths {
-                    let key = if path == "author" {
-                        self.author(nsid, did, value)
-                    } else {
-                        self.named(nsid, path, value)
-                    };
-                    if let Some(key) = key
-                        && !keys.contains(&key)
-                    {
-                        keys.push(key);
-                    }
-                }
+                let keys = self.keys(self.lanes.get(id.0)?, did, value);
                 (!keys.is_empty()).then_some((*id, keys))
             })
             .collect();
@@ -438,6 +542,14 @@ impl Plan {
             .iter()
             .filter_map(|id| Some((*id, text(&self.sources.get(id.0)?.subject)?.to_owned())))
             .collect();
+        let merges = self.merges.get(nsid).into_iter().flatten();
+        let mut parts: Vec<Part> = Vec::new();
+        for part in merges.filter_map(|target| self.part(target, did, value)) {
+            // Of two targets of one feed that want the same record, the first has it.
+            if parts.iter().all(|other| other.lane != part.lane) {
+                parts.push(part);
+            }
+        }
         let ladders = self.ladders.iter().enumerate();
         let rungs = ladders
             .filter(|(_, ladder)| ladder.nsid == nsid)
@@ -446,7 +558,83 @@ impl Plan {
         Derived {
             lanes,
             follows,
+            parts,
             rungs,
         }
+    }
+
+    /// The keys a record stands under in a lane; none if it is not in it.
+    fn keys(&self, lane: &Lane, did: &str, value: &Value<'_>) -> Vec<String> {
+        let paths = lane.paths(|| Scope::new(did, "", value));
+        let mut keys: Vec<String> = Vec::with_capacity(paths.len());
+        for path in paths {
+            let key = if path == "author" {
+                self.author(&lane.nsid, did, value)
+            } else {
+                self.named(&lane.nsid, path, value)
+            };
+            if let Some(key) = key
+                && !keys.contains(&key)
+            {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
+    /// What a lane decides about a record; `None` if the lane is not for its collection.
+    pub fn judge(&self, lane: LaneId, nsid: &str, did: &str, value: &Value<'_>) -> Option<Judged> {
+        let merges = self.merges.get(nsid).into_iter().flatten();
+        let merged = merges
+            .filter(|target| target.lane == lane)
+            .map(|target| &target.rule);
+        let plain = self.lanes.get(lane.0).filter(|lane| lane.nsid == nsid);
+        let scope = Scope::new(did, "", value);
+        let mut fails = None;
+        for rule in merged.chain(plain) {
+            if let Some(condition) = &rule.condition
+                && condition.holds(&scope) != Ok(true)
+            {
+                fails = Some(condition.text().to_owned());
+                continue;
+            }
+            let mut rules = rule.rules.iter();
+            let replaced = rules.find(|(when, _)| when.holds(&scope) == Ok(true));
+            return Some(Judged {
+                fails: None,
+                rule: replaced.map(|(when, _)| when.text().to_owned()),
+                keys: self.keys(rule, did, value),
+            });
+        }
+        fails.map(|condition| Judged {
+            fails: Some(condition),
+            ..Judged::default()
+        })
+    }
+
+    /// What a record brings to its group; `None` if it is not in the feed.
+    fn part(&self, target: &MergedTarget, did: &str, value: &Value<'_>) -> Option<Part> {
+        let nsid = &target.rule.nsid;
+        let keys = self.keys(&target.rule, did, value);
+        if keys.is_empty() {
+            return None;
+        }
+        let mut union: Vec<String> = Vec::new();
+        for path in &target.union {
+            union.extend(self.named(nsid, path, value));
+        }
+        Some(Part {
+            lane: target.lane,
+            window_us: target.window_us,
+            nsid: nsid.clone(),
+            author: self.author(nsid, did, value)?,
+            // A record without its merge key is about itself.
+            merge: match target.merge.as_str() {
+                "uri" => None,
+                path => self.named(nsid, path, value),
+            },
+            keys,
+            union,
+        })
     }
 }

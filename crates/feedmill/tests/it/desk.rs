@@ -102,6 +102,10 @@ impl Desk {
         self.op(self.next_rev(), did, short, rkey, Verdict::Delete)
     }
 
+    pub(crate) fn delete_at(&self, rev: u64, did: &str, short: &str, rkey: &str) -> Committed {
+        self.op(rev, did, short, rkey, Verdict::Delete)
+    }
+
     fn op(&self, rev: u64, did: &str, short: &str, rkey: &str, verdict: Verdict) -> Committed {
         let op = Op {
             collection: self.config.nsid(short).unwrap().into(),

@@ -108,7 +108,8 @@ async fn healed(network: &Network, home: &Home, mut life: Life, since_us: i64) {
     let status = status.expect("it lives");
     adds_up(&status["accounting"]);
     let oracle = Oracle::new(network, home.address.clone(), since_us);
-    let outcome = oracle.every_feed(&|_, _| {}).await.expect("pages");
+    let outcome = oracle.every_feed(&|_, _| {}).await;
+    let outcome = outcome.unwrap_or_else(|error| panic!("{error}: {:#?}", life.said("")));
     assert_eq!(outcome.first, None);
     assert!(outcome.entries > 0);
     let status = life.end();

@@ -54,8 +54,13 @@ async fn one_run(seed: u64) {
         .await
         .expect("a network");
     // Of an account whose beginning was lost nothing in the stream tells that it matters; the list does.
+    // Small thresholds, so that keys are pushed, pulled and scanned, and turn from one to another.
     let backfill = format!(
-        "[intake]\nbackfill = \"{}\"\nbackfill_h = 0\n",
+        "[timelines]\npull_above = {}\nscan_above = {}\nsync_threshold = {}\n\
+         [intake]\nbackfill = \"{}\"\nbackfill_h = 0\n",
+        1 + rng.below(8),
+        1 + rng.below(8),
+        rng.below(6),
         network.relay_url
     );
     let home = Home::new(&network, &[("[intake]\n", &backfill)]);

@@ -34,6 +34,12 @@ pub(super) struct Draft {
     uri: String,
 }
 
+impl Draft {
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+}
+
 /// An engine, and what it takes to make up records.
 #[derive(Debug)]
 pub(super) struct Crowd {
@@ -92,6 +98,13 @@ impl Crowd {
         }
     }
 
+    /// A record of this moment, later than all before it.
+    pub(super) fn draft_at_once(&mut self, author: u32) -> Draft {
+        let mut draft = self.draft(author);
+        draft.time_us = self.now_us;
+        draft
+    }
+
     pub(super) fn publish(&mut self, draft: &Draft) {
         let keys = [KeyId(draft.author)];
         self.engine.insert(
@@ -105,6 +118,30 @@ impl Crowd {
                 keys: &keys,
             },
         );
+    }
+
+    /// Records as the drawer hands them over: together.
+    pub(super) fn publish_all(&mut self, drafts: &[Draft]) {
+        let keys: Vec<[KeyId; 1]> = drafts.iter().map(|draft| [KeyId(draft.author)]).collect();
+        let records: Vec<NewRecord<'_>> = drafts
+            .iter()
+            .zip(&keys)
+            .map(|(draft, keys)| NewRecord {
+                id: RecordId(draft.id),
+                time_us: draft.time_us,
+                uri: &draft.uri,
+                author: KeyId(draft.author),
+                keys,
+            })
+            .collect();
+        self.engine.insert_all(0, 0, &records);
+    }
+
+    /// Carries the background fan-outs to their end.
+    pub(super) fn finish_fanouts(&mut self) {
+        while self.engine.stats().fanouts > 0 {
+            self.engine.step(self.now_us, 65_536);
+        }
     }
 
     pub(super) fn post(&mut self, author: u32) {

@@ -33,6 +33,18 @@ pub(super) fn resident() -> usize {
     pages.unwrap_or(0) * 4096
 }
 
+/// Memory of the machine that nobody needs, in bytes.
+pub(super) fn available() -> usize {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line
+        .and_then(|line| line.split_whitespace().next())
+        .and_then(|text| text.parse::<usize>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
 /// CPU-seconds of one call of `work`, the best of `rounds`.
 pub(super) fn best_of(rounds: usize, mut work: impl FnMut()) -> f64 {
     (0..rounds)

@@ -8,12 +8,17 @@
 
 mod crowd;
 mod decode;
+mod deep;
+mod fair;
+mod fanout;
 mod intake;
 mod load;
 mod log;
+mod memory;
 mod meter;
 mod read;
 mod redis;
+mod sql;
 mod timelines;
 mod validate;
 
@@ -52,6 +57,12 @@ enum Name {
     Coldstart,
     /// Delete and unfollow
     Delete,
+    /// A page ten thousand entries down
+    Deep,
+    /// How soon a small post is seen while one to 31 million runs
+    Fair,
+    /// Bytes of a timeline entry, and of a world of public size
+    Memory,
     /// Appends and pages of the log, up to ten million blocks
     Log,
     /// Fan-out and read at one and at ten million records
@@ -92,6 +103,11 @@ impl Report {
     }
 }
 
+/// A share of the full workload, and never so little that it says nothing.
+fn scaled(full: usize, scale: f64) -> usize {
+    ((full as f64 * scale) as usize).max(1000)
+}
+
 /// Three significant places are more than a shared machine can promise.
 fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
@@ -108,9 +124,12 @@ impl Bench {
             Name::Decode => decode::run()?,
             Name::Intake => intake::run(scale)?,
             Name::Validate => validate::run()?,
-            Name::Fanout => timelines::fanout(scale)?,
-            Name::Coldstart => timelines::coldstart(scale),
+            Name::Fanout => fanout::run(scale)?,
+            Name::Coldstart => timelines::coldstart(scale)?,
             Name::Delete => timelines::delete(scale)?,
+            Name::Deep => deep::run(scale)?,
+            Name::Fair => fair::run(scale),
+            Name::Memory => memory::run(scale)?,
             Name::Log => log::run(scale)?,
             Name::Growth => timelines::growth(scale),
             Name::Read => read::run(scale)?,

@@ -4,9 +4,11 @@
 //! Out:   a position for each, in one transaction.
 //! Never: a position taken by a batch that failed.
 //!
-//! Each feed's row is read once and written once per batch. That a block is new
+//! Nothing is written but blocks: the newest of them tells how its feed and its
+//! space stand, and [`Remembered`] saves looking for it. That a block is new
 //! is found out by inserting it: looking first would cost every block a search.
 
+use super::remembered::Remembered;
 use super::row::{BLOCK_COLUMNS, hash, signed, unsigned_or_none, with_values};
 use super::space::{FeedRow, SpaceRow};
 use blocklog::block::{Hash, Held};
@@ -27,16 +29,25 @@ pub(super) struct Batch<'a> {
     feeds: Vec<FeedRow>,
     /// Where a feed's row is, by its id.
     places: HashMap<String, usize>,
+    known: &'a mut Remembered,
+    made_feeds: bool,
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(connection: &'a Connection, space: SpaceRow, now_ms: u64) -> Self {
+    pub(super) fn new(
+        connection: &'a Connection,
+        space: SpaceRow,
+        now_ms: u64,
+        known: &'a mut Remembered,
+    ) -> Self {
         Self {
             connection,
             space,
             now_ms,
             feeds: Vec::new(),
             places: HashMap::new(),
+            known,
+            made_feeds: false,
         }
     }
 
@@ -157,7 +168,7 @@ impl<'a> Batch<'a> {
         if let Some(place) = self.places.get(feed) {
             return Ok(Some(*place));
         }
-        let row = FeedRow::find(self.connection, &self.space.id, feed)?;
+        let row = self.known.take_feed(self.connection, &self.space, feed)?;
         Ok(row.map(|row| self.take_in(row)))
     }
 
@@ -193,6 +204,7 @@ impl<'a> Batch<'a> {
 
     fn make_feed(&mut self, feed: &str, namespace: Option<&str>) -> Result<usize> {
         let row = FeedRow::insert(self.connection, &mut self.space, feed, namespace)?;
+        self.made_feeds = true;
         Ok(self.take_in(row))
     }
 
@@ -274,12 +286,14 @@ impl<'a> Batch<'a> {
         Ok(Some(position))
     }
 
-    /// Write back the counters of the space and of every feed that was touched.
+    /// Remember how the space and its feeds stand now. The blocks themselves
+    /// tell; only the number of feeds is written.
     pub(super) fn finish(self) -> Result<()> {
-        self.feeds
-            .iter()
-            .try_for_each(|feed| feed.advance(self.connection))?;
-        self.space.update(self.connection)
+        if self.made_feeds {
+            self.space.update(self.connection)?;
+        }
+        self.known.put(self.space, self.feeds);
+        Ok(())
     }
 }
 

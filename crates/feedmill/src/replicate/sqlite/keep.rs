@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 /// Drop the oldest positioned blocks of a feed beyond `keep`.
 pub(super) fn evict(
     connection: &Connection,
-    space: i64,
+    space: &SpaceRow,
     feed: &mut FeedRow,
     keep: Keep,
     slice_max: usize,
@@ -21,6 +21,10 @@ pub(super) fn evict(
     let Some(through) = evict_through(connection, feed, keep)? else {
         return Ok(0);
     };
+    // The counters outlive the blocks that told them.
+    space.update(connection)?;
+    feed.catch_up(connection)?;
+    feed.advance(connection)?;
     let sql = "SELECT blockId, position FROM blocks WHERE feedPrivateId = ?1 AND position <= ?2 \
                ORDER BY position LIMIT ?3";
     let values = params![feed.private_id, signed(through), signed(slice_max as u64)];
@@ -39,7 +43,7 @@ pub(super) fn evict(
         feed.state.evicted_through = feed.state.evicted_through.max(*position);
     }
     feed.recede(connection)?;
-    forget_heads(connection, space)?;
+    forget_heads(connection, space.private_id)?;
     Ok(surplus.len() as u64)
 }
 

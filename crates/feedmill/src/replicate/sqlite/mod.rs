@@ -13,6 +13,7 @@ mod keep;
 mod learn;
 mod page;
 pub mod published;
+mod remembered;
 mod row;
 mod schema;
 mod space;
@@ -33,6 +34,7 @@ use blocklog::store::{
 };
 use learn::Learner;
 use parking_lot::Mutex;
+use remembered::Remembered;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use space::{FeedRow, SpaceRow};
 use std::path::{Path, PathBuf};
@@ -59,8 +61,15 @@ const CHECKPOINT_PAGES: i64 = 16_000;
 #[derive(Debug)]
 pub struct SqliteLog {
     path: PathBuf,
-    writer: Mutex<Connection>,
+    writer: Mutex<Writer>,
     readers: Mutex<Vec<Connection>>,
+}
+
+/// The connection that writes, and what it knows without looking.
+#[derive(Debug)]
+struct Writer {
+    connection: Connection,
+    known: Remembered,
 }
 
 impl SqliteLog {
@@ -73,7 +82,10 @@ impl SqliteLog {
         schema::migrate(&mut writer).map_err(passing)?;
         Ok(Self {
             path: path.to_owned(),
-            writer: Mutex::new(writer),
+            writer: Mutex::new(Writer {
+                connection: writer,
+                known: Remembered::default(),
+            }),
             readers: Mutex::new(Vec::new()),
         })
     }
@@ -98,6 +110,7 @@ impl SqliteLog {
     pub fn foreign_writes(&self) -> Result<i64, StoreError> {
         let writer = self.writer.lock();
         writer
+            .connection
             .pragma_query_value(None, "data_version", |row| row.get(0))
             .map_err(passing)
     }
@@ -121,11 +134,37 @@ impl SqliteLog {
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut writer = self.writer.lock();
-        let begun = writer.transaction_with_behavior(TransactionBehavior::Immediate);
+        let Writer { connection, known } = &mut *writer;
+        known.forget();
+        let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = begun.map_err(passing)?;
         let answer = work(&transaction)?;
         transaction.commit().map_err(passing)?;
         Ok(answer)
+    }
+
+    /// Run one transaction that only adds blocks to `space`.
+    fn adding<T>(
+        &self,
+        space: &str,
+        now_ms: u64,
+        work: impl FnOnce(Batch<'_>) -> Result<T, AppendError>,
+    ) -> Result<T, AppendError> {
+        let mut writer = self.writer.lock();
+        let Writer { connection, known } = &mut *writer;
+        let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let transaction = begun.map_err(passing)?;
+        known.check(&transaction).map_err(passing)?;
+        let row = known.take_space(&transaction, space).map_err(passing)?;
+        let row = row.ok_or(StoreError::UnknownSpace)?;
+        let done = work(Batch::new(&transaction, row, now_ms, known)).and_then(|answer| {
+            transaction.commit().map_err(passing)?;
+            Ok(answer)
+        });
+        if done.is_err() {
+            known.forget();
+        }
+        done
     }
 
     /// Run `work` on a connection for reading.
@@ -185,7 +224,7 @@ pub(super) fn write_within(
     now_ms: u64,
 ) -> Result<Vec<Held>, AppendError> {
     let row = find_space(transaction, space)?;
-    Batch::new(transaction, row, now_ms).write(feed, author, drafts)
+    Batch::new(transaction, row, now_ms, &mut Remembered::default()).write(feed, author, drafts)
 }
 
 /// Drop a feed and its blocks within a transaction of the caller's. Its id must
@@ -199,14 +238,7 @@ pub(super) fn drop_feed_within(
     let Some(mut found) = FeedRow::find(transaction, space, feed).map_err(passing)? else {
         return Ok(());
     };
-    keep::evict(
-        transaction,
-        row.private_id,
-        &mut found,
-        Keep::Newest(0),
-        usize::MAX,
-    )
-    .map_err(passing)?;
+    keep::evict(transaction, &row, &mut found, Keep::Newest(0), usize::MAX).map_err(passing)?;
     let sql = "DELETE FROM feeds WHERE feedPrivateId = ?1";
     transaction
         .prepare_cached(sql)
@@ -279,9 +311,8 @@ impl LogStore for SqliteLog {
         now_ms: u64,
         limits: &Limits,
     ) -> Result<Vec<Option<u64>>, AppendError> {
-        self.writing(|transaction| {
-            let row = find_space(transaction, space)?;
-            Batch::new(transaction, row, now_ms).append(namespace, blocks, limits)
+        self.adding(space, now_ms, |batch| {
+            batch.append(namespace, blocks, limits)
         })
     }
 
@@ -293,10 +324,7 @@ impl LogStore for SqliteLog {
         drafts: &[Draft],
         now_ms: u64,
     ) -> Result<Vec<Held>, AppendError> {
-        self.writing(|transaction| {
-            let row = find_space(transaction, space)?;
-            Batch::new(transaction, row, now_ms).write(feed, author, drafts)
-        })
+        self.adding(space, now_ms, |batch| batch.write(feed, author, drafts))
     }
 
     fn page(
@@ -344,7 +372,7 @@ impl LogStore for SqliteLog {
 
     fn feed(&self, space: &str, feed: &str) -> Result<Option<FeedState>, StoreError> {
         self.look(space, |connection, row| {
-            Ok(FeedRow::find(connection, &row.id, feed)?.map(|feed| feed.state))
+            Ok(FeedRow::newest(connection, &row.id, feed)?.map(|feed| feed.state))
         })
     }
 
@@ -387,9 +415,7 @@ impl LogStore for SqliteLog {
     ) -> Result<u64, StoreError> {
         self.change(space, |connection, row| {
             match FeedRow::find(connection, &row.id, feed)? {
-                Some(mut feed) => {
-                    keep::evict(connection, row.private_id, &mut feed, keep, slice_max)
-                }
+                Some(mut feed) => keep::evict(connection, &row, &mut feed, keep, slice_max),
                 None => Ok(0),
             }
         })

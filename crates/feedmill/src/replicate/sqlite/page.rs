@@ -149,12 +149,7 @@ impl Reader<'_> {
             Chosen::Space(id) => ("spacePrivateId", *id),
             Chosen::Namespace(id) => ("namespacePrivateId", *id),
             Chosen::Feeds(feeds) => {
-                let behind = |feed: &&FeedRow| feed.state.position_max > after;
-                let ids: Vec<i64> = feeds
-                    .iter()
-                    .filter(behind)
-                    .map(|feed| feed.private_id)
-                    .collect();
+                let ids: Vec<i64> = feeds.iter().map(|feed| feed.private_id).collect();
                 return match ids.as_slice() {
                     [] => Ok(()),
                     [id] => self.walk("feedPrivateId", *id, after, through),

@@ -9,6 +9,7 @@
 //! hidden. An account stands there under `at://did`, with its moment as revision.
 
 use super::append::Batch;
+use super::remembered::Remembered;
 use super::row::{number, signed};
 use super::space::SpaceRow;
 use super::{SqliteLog, find_space, learn, passing};
@@ -161,13 +162,14 @@ fn tell(
     notices: &[Notice],
 ) -> std::result::Result<Told, AppendError> {
     let now_ms = u64::try_from(desk.now_us / 1000).unwrap_or(0);
+    let mut known = Remembered::default();
     let mut teller = Teller {
         space: row.private_id,
         ledger: Ledger {
             connection: transaction,
             space: desk.space,
         },
-        batch: Batch::new(transaction, row, now_ms),
+        batch: Batch::new(transaction, row, now_ms, &mut known),
         desk,
         now_ms,
         told: Told::default(),

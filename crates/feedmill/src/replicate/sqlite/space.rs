@@ -4,7 +4,7 @@
 //! Out:   its counters and feeds, read once and written back once.
 //! Never: a counter written lower than it was read.
 
-use super::row::{hash_or_none, number, signed, sixteen, unsigned_or_none};
+use super::row::{hash, hash_or_none, number, signed, sixteen, unsigned_or_none};
 use blocklog::block::Head;
 use blocklog::chain::Tip;
 use blocklog::cursor::Epoch;
@@ -31,10 +31,37 @@ impl SpaceRow {
     pub(super) fn find(connection: &Connection, space: &str) -> Result<Option<Self>> {
         let sql = "SELECT spacePrivateId, spaceId, isAuthority, epoch, positionMax, head, placedAt, feedCount, \
                    upstreamEpoch, healing FROM spaces WHERE spaceId = ?1";
-        connection
+        let found = connection
             .prepare_cached(sql)?
             .query_row([space], Self::read)
-            .optional()
+            .optional()?;
+        match found {
+            Some(mut row) if row.role == Role::Authority => {
+                row.catch_up(connection)?;
+                Ok(Some(row))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Stand where the newest block stands. What the row itself holds is how the
+    /// space stood when blocks were last evicted from it.
+    fn catch_up(&mut self, connection: &Connection) -> Result<()> {
+        let sql = "SELECT position, head, placedAt FROM blocks WHERE spacePrivateId = ?1 AND position > ?2 \
+                   ORDER BY position DESC LIMIT 1";
+        let values = params![self.private_id, signed(self.position_max)];
+        let newest = connection
+            .prepare_cached(sql)?
+            .query_row(values, |row| {
+                Ok((number(row, 0)?, sixteen(row, 1)?, number(row, 2)?))
+            })
+            .optional()?;
+        if let Some((position, head, placed_ms)) = newest {
+            self.position_max = position;
+            self.head = Head(head);
+            self.placed_ms = placed_ms;
+        }
+        Ok(())
     }
 
     fn read(row: &Row<'_>) -> Result<Self> {
@@ -185,6 +212,50 @@ impl FeedRow {
             .optional()
     }
 
+    /// The same, standing where its newest blocks stand. What the row itself
+    /// holds is how the feed stood when blocks were last evicted from it.
+    pub(super) fn newest(connection: &Connection, space: &str, feed: &str) -> Result<Option<Self>> {
+        let mut found = Self::find(connection, space, feed)?;
+        if let Some(row) = &mut found {
+            row.catch_up(connection)?;
+        }
+        Ok(found)
+    }
+
+    /// Stand where the newest blocks stand.
+    pub(super) fn catch_up(&mut self, connection: &Connection) -> Result<()> {
+        let sql = "SELECT sequence, actorId, hash FROM blocks WHERE feedPrivateId = ?1 \
+                   ORDER BY sequence DESC, actorId DESC LIMIT 1";
+        let newest = connection
+            .prepare_cached(sql)?
+            .query_row([self.private_id], |row| {
+                Ok(Tip {
+                    sequence: number(row, 0)?,
+                    actor: row.get(1)?,
+                    hash: hash(row, 2)?,
+                })
+            })
+            .optional()?;
+        if let Some(tip) = newest
+            && self
+                .state
+                .tip
+                .as_ref()
+                .is_none_or(|held| (tip.sequence, &tip.actor) >= (held.sequence, &held.actor))
+        {
+            self.state.tip = Some(tip);
+        }
+        let sql = "SELECT position FROM blocks WHERE feedPrivateId = ?1 AND position > ?2 \
+                   ORDER BY position DESC LIMIT 1";
+        let values = params![self.private_id, signed(self.state.position_max)];
+        let highest = connection
+            .prepare_cached(sql)?
+            .query_row(values, |row| number(row, 0))
+            .optional()?;
+        self.state.position_max = highest.unwrap_or(self.state.position_max);
+        Ok(())
+    }
+
     /// Add a feed, and count it in its space's row.
     pub(super) fn insert(
         connection: &Connection,
@@ -213,7 +284,7 @@ impl FeedRow {
         })
     }
 
-    /// Write back what an append moves. No index holds these columns.
+    /// Write down how the feed stands, before blocks that tell so go.
     pub(super) fn advance(&self, connection: &Connection) -> Result<()> {
         let sql = "UPDATE feeds SET tipSequence = ?2, tipActorId = ?3, tipHash = ?4, \
                    positionMax = ?5 WHERE feedPrivateId = ?1";
@@ -244,26 +315,31 @@ impl FeedRow {
         after: &str,
         limit: usize,
     ) -> Result<Vec<FeedState>> {
-        let state = |row: &Row<'_>| Self::read(row).map(|feed| feed.state);
         let limit = signed(limit as u64);
-        let Some(namespace) = namespace else {
-            let sql = format!(
-                "SELECT {FEED_COLUMNS} FROM feeds WHERE spaceId = ?1 AND feedId > ?2 ORDER BY feedId LIMIT ?3"
-            );
-            let mut query = connection.prepare_cached(&sql)?;
-            return query
-                .query_map(params![space.id, after, limit], state)?
-                .collect();
+        let rows: Vec<Self> = match namespace {
+            None => {
+                let sql = format!(
+                    "SELECT {FEED_COLUMNS} FROM feeds WHERE spaceId = ?1 AND feedId > ?2 ORDER BY feedId LIMIT ?3"
+                );
+                let mut query = connection.prepare_cached(&sql)?;
+                query
+                    .query_map(params![space.id, after, limit], Self::read)?
+                    .collect::<Result<_>>()?
+            }
+            Some(namespace) => {
+                let Some(namespace) = space.namespace(connection, namespace, false)? else {
+                    return Ok(Vec::new());
+                };
+                let sql = format!(
+                    "SELECT {FEED_COLUMNS} FROM feeds WHERE namespacePrivateId = ?1 AND feedId > ?2 ORDER BY feedId LIMIT ?3"
+                );
+                let mut query = connection.prepare_cached(&sql)?;
+                query
+                    .query_map(params![namespace, after, limit], Self::read)?
+                    .collect::<Result<_>>()?
+            }
         };
-        let Some(namespace) = space.namespace(connection, namespace, false)? else {
-            return Ok(Vec::new());
-        };
-        let sql = format!(
-            "SELECT {FEED_COLUMNS} FROM feeds WHERE namespacePrivateId = ?1 AND feedId > ?2 ORDER BY feedId LIMIT ?3"
-        );
-        let mut query = connection.prepare_cached(&sql)?;
-        query
-            .query_map(params![namespace, after, limit], state)?
-            .collect()
+        let stand = |mut row: Self| row.catch_up(connection).map(|()| row.state);
+        rows.into_iter().map(stand).collect()
     }
 }

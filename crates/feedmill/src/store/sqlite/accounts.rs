@@ -80,6 +80,8 @@ impl<'a> Apply<'a> {
             Item::Replay { letter, verdict } => self.replay(*letter, verdict)?,
             Item::Discard { letter } => self.discard(*letter)?,
             Item::Listed(dids) => self.adopt(dids)?,
+            Item::FirstRead { did, waiting_max } => self.first_read(did, *waiting_max)?,
+            Item::GaveUp { did } => self.give_up_reader(did)?,
             Item::AllDue => self.all_due()?,
         }
         Ok(())
@@ -310,6 +312,7 @@ impl<'a> Apply<'a> {
                  ON CONFLICT (key) DO UPDATE SET rev = ?2, data = ?3, snapshot = max(snapshot, ?4), repair = 0",
             )?
             .execute(params![key, rev.cast_signed(), bytes(data), snapshot.rev.cast_signed()])?;
+        self.first_read_done(key)?;
         // The frames follow in this batch; those that still do not fit are held anew.
         self.tx
             .prepare_cached("DELETE FROM held WHERE account = ?1")?

@@ -15,7 +15,7 @@ use super::reference;
 use crate::clock::Micros;
 use crate::store::account::Accounting;
 use crate::store::batch::{Op, Put, Verdict};
-use crate::store::change::Change;
+use crate::store::change::{Change, Published};
 use crate::store::letter::Fate;
 use crate::store::plan::Plan;
 
@@ -200,10 +200,7 @@ impl Apply<'_> {
             Some(old) if old.state == LIVE => old.seen,
             _ => put.seen_us.unwrap_or(i64::MAX).min(self.seen_us()),
         };
-        let time = match put.time_us {
-            Some(time) if time <= seen => time,
-            _ => seen,
-        };
+        let time = put.time_us.filter(|time| *time <= seen).unwrap_or(seen);
         let body = String::from_utf8_lossy(&put.body);
         let cid = put.cid.as_ref().map(|cid| cid.as_bytes().as_slice());
         let mut place_again = true;
@@ -236,21 +233,12 @@ impl Apply<'_> {
             }
         };
         self.refer(id, &put.links)?;
-        let lanes = if place_again {
-            let subject = at.subject(id, time);
-            self.books()
-                .enter(self.names, subject, at.nsid, &put.derived)?;
-            derive::add(
-                self.tx,
-                self.names,
-                self.ids,
-                subject,
-                &put.derived,
-                &mut self.changes,
-            )?
-        } else {
-            Vec::new()
+        let from = self.changes.len();
+        let lanes = match place_again {
+            true => self.place(at, at.subject(id, time), put)?,
+            false => Vec::new(),
         };
+        self.hush(from, stamp.live);
         self.changes.push(Change::Put {
             record: id,
             uri: at.uri.clone(),
@@ -258,6 +246,28 @@ impl Apply<'_> {
             lanes,
         });
         Ok(())
+    }
+
+    /// Adds a record's derived rows; returns its places.
+    fn place(
+        &mut self,
+        at: &Place<'_>,
+        subject: Subject<'_>,
+        put: &Put,
+    ) -> Result<Vec<Published>, Error> {
+        self.books()
+            .enter(self.names, subject, at.nsid, &put.derived)?;
+        let (tx, names, ids) = (self.tx, &mut *self.names, self.ids);
+        derive::add(tx, names, ids, subject, &put.derived, &mut self.changes)
+    }
+
+    /// Says of the groups changed since `from` whether that happened just now.
+    fn hush(&mut self, from: usize, is_live: bool) {
+        for change in self.changes.iter_mut().skip(from) {
+            if let Change::Regroup { live, .. } = change {
+                *live = is_live;
+            }
+        }
     }
 
     /// Takes an edited record's derived rows away if the edit moves it; says whether it did.
@@ -274,7 +284,7 @@ impl Apply<'_> {
         }
         let subject = at.subject(old.id, old.time);
         self.books().strike(self.names, subject, at.nsid, &was)?;
-        derive::remove(
+        let lanes = derive::remove(
             self.tx,
             self.names,
             self.ids,
@@ -286,6 +296,7 @@ impl Apply<'_> {
         self.changes.push(Change::Delete {
             record: old.id,
             uri: at.uri.clone(),
+            lanes,
         });
         Ok(true)
     }
@@ -344,7 +355,7 @@ impl Apply<'_> {
         let was = self.derived(at, id)?;
         let subject = at.subject(id, time);
         self.books().strike(self.names, subject, at.nsid, &was)?;
-        derive::remove(
+        let lanes = derive::remove(
             self.tx,
             self.names,
             self.ids,
@@ -359,6 +370,7 @@ impl Apply<'_> {
         self.changes.push(Change::Delete {
             record: id,
             uri: at.uri.clone(),
+            lanes,
         });
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 use rusqlite::{Connection, Error, params};
 
+use super::group::{self, Touch};
 use super::names::Names;
 use crate::store::change::{Change, Published};
 use crate::store::plan::{Derived, Plan};
@@ -74,6 +75,15 @@ pub(super) fn add(
             keys: numbers,
         });
     }
+    group::touch(
+        tx,
+        names,
+        ids,
+        subject,
+        &derived.parts,
+        Touch::Came,
+        changes,
+    )?;
     for (source, key) in &derived.follows {
         let Some(&source) = ids.sources.get(source.0) else {
             continue;
@@ -92,7 +102,7 @@ pub(super) fn add(
     Ok(places)
 }
 
-/// Removes a record's rows; `time` is the one they were added with.
+/// Removes a record's rows; `time` is the one they were added with. Returns where it stood.
 pub(super) fn remove(
     tx: &Connection,
     names: &mut Names,
@@ -100,14 +110,17 @@ pub(super) fn remove(
     subject: Subject<'_>,
     derived: &Derived,
     changes: &mut Vec<Change>,
-) -> Result<(), Error> {
+) -> Result<Vec<Published>, Error> {
     let tail = subject.tail();
+    let mut places = Vec::with_capacity(derived.lanes.len());
     for (lane, keys) in &derived.lanes {
         let Some(&lane) = ids.lanes.get(lane.0) else {
             continue;
         };
+        let mut numbers = Vec::with_capacity(keys.len());
         for key in keys {
             let key = names.key(tx, key)?;
+            numbers.push(key);
             tx.prepare_cached(
                 "DELETE FROM published WHERE lane = ?1 AND key = ?2 AND time = ?3 AND tail = ?4",
             )?
@@ -115,7 +128,22 @@ pub(super) fn remove(
         }
         tx.prepare_cached("DELETE FROM recent WHERE lane = ?1 AND time = ?2 AND tail = ?3")?
             .execute(params![lane, subject.time, tail])?;
+        places.push(Published {
+            lane,
+            time_us: subject.time,
+            author: subject.author,
+            keys: numbers,
+        });
     }
+    group::touch(
+        tx,
+        names,
+        ids,
+        subject,
+        &derived.parts,
+        Touch::Goes,
+        changes,
+    )?;
     for (source, key) in &derived.follows {
         let Some(&source) = ids.sources.get(source.0) else {
             continue;
@@ -131,7 +159,7 @@ pub(super) fn remove(
             key,
         });
     }
-    Ok(())
+    Ok(places)
 }
 
 /// Key numbers as bytes, eight each.

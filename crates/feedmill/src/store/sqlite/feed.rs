@@ -12,7 +12,7 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 use super::derive::{Ids, unpack};
 use super::names::find_key;
 use super::pick::{Gate, Pick};
-use super::read::{ROW, ROW_FROM, VISIBLE, tail, to_row};
+use super::read::{ROW, ROW_FROM, VISIBLE, tail, to_row, uri};
 use super::sieve::passes;
 use crate::store::AccountStatus;
 use crate::store::page::{FeedQuery, Page, Position, Row};
@@ -380,24 +380,17 @@ impl Stream {
     }
 }
 
-fn uri(nsid: &str, tail: &str) -> String {
-    match tail.split_once('/') {
-        Some((did, rkey)) => format!("at://{did}/{nsid}/{rkey}"),
-        None => tail.to_owned(),
-    }
-}
-
 /// The (time, tail) below which a lane is read, for a position that may name
 /// a record of another collection: the tail is then one that sorts alike.
 fn start(from: Option<&Position>, nsid: &str) -> (i64, String) {
     let Some(position) = from else {
         return (i64::MAX, String::new());
     };
-    let mut parts = position
-        .uri
-        .strip_prefix("at://")
-        .unwrap_or_default()
-        .splitn(3, '/');
+    let whole = position.uri.strip_prefix("at://").unwrap_or_default();
+    if nsid.is_empty() {
+        return (position.time_us, whole.to_owned());
+    }
+    let mut parts = whole.splitn(3, '/');
     let (did, other, _) = (
         parts.next().unwrap_or_default(),
         parts.next().unwrap_or_default(),

@@ -4,6 +4,7 @@ use rusqlite::{Connection, Error, params};
 
 use super::derive::{Ids, unpack};
 use super::outbox;
+use super::read::uri;
 use crate::store::change::Loaded;
 use crate::store::plan::{Plan, SourceId};
 
@@ -29,10 +30,7 @@ pub(super) fn load(
         let (mut count, mut last) = (0, None);
         while let Some(row) = rows.next()? {
             let tail: String = row.get(1)?;
-            let uri = match tail.split_once('/') {
-                Some((did, rkey)) => format!("at://{did}/{}/{rkey}", lane.nsid),
-                None => continue,
-            };
+            let uri = uri(&lane.nsid, &tail);
             let keys: Vec<i64> = unpack(row.get_ref(3)?.as_blob()?).collect();
             let time_us = row.get(0)?;
             visit(Loaded::Record {

@@ -4,14 +4,18 @@
 //! trait: the same code without a file, for tests and demos.
 
 mod accounts;
+mod activity;
 mod adopt;
 mod apply;
 mod children;
 mod climb;
 mod dead;
 mod derive;
+mod explain;
 mod feed;
+mod first_read;
 mod graph;
+mod group;
 mod load;
 mod names;
 mod outbox;
@@ -39,6 +43,7 @@ use super::account::{AccountState, Accounting};
 use super::batch::{Batch, DeadLetter};
 use super::change::{Drawn, Follows, Loaded};
 use super::graph::{Walk, Walked};
+use super::merged::{Activity, ActivityPage, ActivityQuery};
 use super::page::{Children, FeedQuery, ListQuery, Page, Position, Row};
 use super::plan::{LaneId, Plan, SourceId};
 use super::version::{Standing, Version};
@@ -107,6 +112,14 @@ impl SqliteStore {
     /// The file's number of a follow source, as changes carry it.
     pub fn source_number(&self, source: SourceId) -> Option<i64> {
         self.ids.sources.get(source.0).copied()
+    }
+
+    fn activities_in<'a>(&'a self, connection: &'a Connection) -> activity::Activities<'a> {
+        activity::Activities {
+            connection,
+            plan: &self.plan,
+            ids: &self.ids,
+        }
     }
 
     /// Runs `read` in one snapshot on a pooled connection.
@@ -191,6 +204,41 @@ impl Store for SqliteStore {
         self.read(|connection| feed::feed(connection, &self.plan, &self.ids, query))
     }
 
+    fn activities(&self, query: &ActivityQuery) -> Result<ActivityPage, StoreError> {
+        self.read(|connection| self.activities_in(connection).page(query))
+    }
+
+    fn activities_at(
+        &self,
+        lane: LaneId,
+        firsts: &[(i64, crate::clock::Micros)],
+    ) -> Result<Option<Vec<Activity>>, StoreError> {
+        self.read(|connection| self.activities_in(connection).at(lane, firsts))
+    }
+
+    fn explain(
+        &self,
+        feed: &str,
+        reader: &str,
+        uri: &str,
+    ) -> Result<Option<super::explain::Explained>, StoreError> {
+        let Some(feed) = self.plan.feed(feed) else {
+            return Ok(None);
+        };
+        let explained = self.read(|connection| {
+            let inquiry = explain::Inquiry {
+                connection,
+                plan: &self.plan,
+                ids: &self.ids,
+                feed,
+                reader,
+                uri,
+            };
+            inquiry.explain()
+        });
+        explained.map(Some)
+    }
+
     fn position(&self, uri: &str) -> Result<Option<Position>, StoreError> {
         self.read(|connection| read::position(connection, uri))
     }
@@ -248,6 +296,14 @@ impl Store for SqliteStore {
 
     fn account(&self, did: &str) -> Result<Option<AccountState>, StoreError> {
         self.read(|connection| read::account(connection, did))
+    }
+
+    fn first_read(
+        &self,
+        did: &str,
+        now_us: crate::clock::Micros,
+    ) -> Result<super::account::FirstRead, StoreError> {
+        self.read(|connection| first_read::state(connection, did, now_us))
     }
 
     fn did_of(&self, handle: &str) -> Result<Option<String>, StoreError> {

@@ -133,6 +133,14 @@ pub(super) fn tail(uri: &str) -> String {
     split(uri).map_or_else(String::new, |(did, _, rkey)| format!("{did}/{rkey}"))
 }
 
+/// The URI behind a tail. In a lane of several collections (its `nsid` is empty) the tail names its own.
+pub(super) fn uri(nsid: &str, tail: &str) -> String {
+    match tail.split_once('/') {
+        Some((did, rkey)) if !nsid.is_empty() => format!("at://{did}/{nsid}/{rkey}"),
+        _ => format!("at://{tail}"),
+    }
+}
+
 /// Rows looked at together where filters may let few of them through.
 const FILTER_CHUNK: usize = 500;
 

@@ -10,7 +10,7 @@ use tracing::info;
 use super::derive::{self, Ids, Subject};
 use super::names::{self, Names};
 use super::tally::Books;
-use crate::store::plan::{Derived, Plan};
+use crate::store::plan::{Derived, LaneId, Plan};
 
 /// Brings derived rows in line with the plan; returns the numbers of its lanes and sources.
 pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Error> {
@@ -22,7 +22,7 @@ pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Err
         .map(|source| source.spec.as_str())
         .collect();
     let ladder_specs: Vec<&str> = plan.ladders.iter().map(|it| it.spec.as_str()).collect();
-    let of_lanes = ["published", "recent", "tally"];
+    let of_lanes = ["published", "recent", "tally", "part"];
     drop_unwanted(&tx, "lane", &of_lanes, "lane", &lane_specs)?;
     drop_unwanted(&tx, "follow_source", &["follow"], "source", &source_specs)?;
     drop_unwanted(&tx, "ladder", &["rung"], "ladder", &ladder_specs)?;
@@ -110,11 +110,16 @@ fn fill(
             .into_iter()
             .filter(|(source, _)| new_sources.contains(&source.0))
             .collect(),
+        parts: derived
+            .parts
+            .into_iter()
+            .filter(|part| new_lanes.contains(&part.lane.0))
+            .collect(),
         rungs: Vec::new(),
     };
     let mut nsids: Vec<&str> = new_lanes
         .iter()
-        .filter_map(|lane| Some(plan.lanes.get(*lane)?.nsid.as_str()))
+        .flat_map(|lane| plan.collections_of(LaneId(*lane)))
         .chain(
             new_sources
                 .iter()

@@ -134,6 +134,17 @@ CREATE TRIGGER held_less AFTER DELETE ON held BEGIN UPDATE size SET rows = rows 
 -- doubt: the status may have changed where we could not see it; the host is to be asked.
 ALTER TABLE account ADD COLUMN doubt INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX account_by_doubt ON account (doubt) WHERE doubt > 0;
+", "
+-- Records of merged feeds, by author and by what they are about. first: a group begins here.
+-- tail is did/collection/rkey: a group may begin with a record of any of the feed's collections.
+CREATE TABLE part (
+    lane INTEGER NOT NULL, author INTEGER NOT NULL, merge TEXT NOT NULL, time INTEGER NOT NULL, tail TEXT NOT NULL,
+    record INTEGER NOT NULL, first INTEGER NOT NULL, keys BLOB NOT NULL, adds TEXT NOT NULL,
+    PRIMARY KEY (lane, author, merge, time, tail)
+) WITHOUT ROWID;
+
+-- Readers whose repositories were asked for because they read, until these come. failed: when that was given up.
+CREATE TABLE first_read (reader INTEGER PRIMARY KEY, asked INTEGER NOT NULL, failed INTEGER);
 "];
 
 /// Brings a connection's file to the newest version.

@@ -1,0 +1,126 @@
+//! `merge`, `union`, `window` and `[feeds.<name>.activity]`: several records
+//! of one author about one thing, shown as one entry.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// How a merged feed shows its activities, and by what they may be filtered.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Shown {
+    /// The field under which the record that the merge key names is shown.
+    pub subject: String,
+    /// The field under which the records of the union are shown.
+    pub union: String,
+    /// Filters by name, read through the merge key's record.
+    pub filter: BTreeMap<String, Reading>,
+}
+
+/// Where a filter of a merged feed reads.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reading {
+    /// Dotted path within the record that the merge key names.
+    pub path: String,
+    /// What a record without the field counts as.
+    pub absent: Option<String>,
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        Self {
+            subject: "subject".into(),
+            union: "union".into(),
+            filter: BTreeMap::new(),
+        }
+    }
+}
+
+/// Fields of an activity that are ours.
+const FIELDS: [&str; 7] = [
+    "id",
+    "activityType",
+    "createdAt",
+    "time_us",
+    "user",
+    "records",
+    "actorId",
+];
+/// Parameters of `getFollowingFeed` that are ours.
+const PARAMETERS: [&str; 8] = [
+    "feed",
+    "actor",
+    "limit",
+    "cursor",
+    "page",
+    "beforeActivityId",
+    "activityTypes",
+    "count",
+];
+
+impl Shown {
+    /// The first thing that makes no sense: its key and why.
+    pub(super) fn fault(&self) -> Option<(String, String)> {
+        let word = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric());
+        let taken = |name: &str| FIELDS.contains(&name) || self.filter.contains_key(name);
+        for (key, name) in [("subject", &self.subject), ("union", &self.union)] {
+            if !word(name) || taken(name) {
+                return Some((
+                    key.into(),
+                    format!(
+                        "{name:?} cannot name a field: take letters and digits, none of {}, and no filter's name",
+                        FIELDS.join(", ")
+                    ),
+                ));
+            }
+        }
+        if self.subject == self.union {
+            return Some(("union".into(), "must differ from subject".into()));
+        }
+        self.filter.iter().find_map(|(name, reading)| {
+            if !word(name) || PARAMETERS.contains(&name.as_str()) || FIELDS.contains(&name.as_str())
+            {
+                return Some((
+                    format!("filter.{name}"),
+                    format!(
+                        "cannot name a filter: take letters and digits, and none of {}",
+                        PARAMETERS.join(", ")
+                    ),
+                ));
+            }
+            reading
+                .path
+                .is_empty()
+                .then(|| (format!("filter.{name}.path"), "names no field".into()))
+        })
+    }
+}
+
+/// A span of time as it is written: `90s`, `2m`, `1h`.
+pub(super) fn span_us(text: &str) -> Option<i64> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return None,
+    };
+    let number: u32 = number.parse().ok()?;
+    i64::from(number).checked_mul(seconds * 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read_with_their_unit() {
+        assert_eq!(span_us("2m"), Some(120_000_000));
+        assert_eq!(span_us("90s"), Some(90_000_000));
+        assert_eq!(span_us("1h"), Some(3_600_000_000));
+        for wrong in ["", "m", "2", "2d", "-2m", "1.5m", "2 m", "é"] {
+            assert_eq!(span_us(wrong), None, "{wrong}");
+        }
+    }
+}

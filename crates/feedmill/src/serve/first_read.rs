@@ -1,0 +1,131 @@
+//! The first read of a reader of whom nothing is here yet.
+//!
+//! In:    a request for a feed.
+//! Out:   the reader's repository asked for, once; a word in the answer while
+//!        what it follows is not here (`"backfill"`).
+//! Never: an empty page without a reason; a wait longer than `first_read_ms`;
+//!        more readers waiting than `first_reads_max`, whoever asks for them.
+//!
+//! The resync fetches the repository as it fetches any other: bounded, tried
+//! again, applied in one transaction. So one fetch serves every feed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quick_cache::sync::Cache;
+
+use super::params::Params;
+use super::{Answer, Server};
+use crate::config::Config;
+use crate::store::account::FirstRead;
+use crate::store::batch::{Batch, Item};
+
+/// Readers remembered as known.
+const KNOWN_MAX: usize = 100_000;
+/// How often it is looked whether a repository came.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+
+/// What first reads need.
+#[derive(Debug)]
+pub(super) struct FirstReads {
+    budget: Duration,
+    waiting_max: usize,
+    known: Cache<String, ()>,
+}
+
+impl FirstReads {
+    /// `None` where nothing is followed over a network that could be asked.
+    pub(super) fn new(config: &Config) -> Option<Self> {
+        let over_network = |short: &str| config.collections.get(short).is_some_and(|it| !it.direct);
+        let mut follows = config.feeds.values().flat_map(|feed| feed.follows());
+        let asked = !config.sources.is_empty() && config.serve.first_reads_max > 0;
+        let any = asked && follows.any(|follow| over_network(&follow.collection));
+        any.then(|| Self {
+            budget: Duration::from_millis(config.serve.first_read_ms),
+            waiting_max: config.serve.first_reads_max,
+            known: Cache::new(KNOWN_MAX),
+        })
+    }
+}
+
+/// What the answer says of a reader whose follows are not here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    /// They are being fetched.
+    Running,
+    /// Their host did not give them; it is asked again later.
+    Failed,
+}
+
+impl Word {
+    /// Puts the word into an answer.
+    pub(super) fn mark(self, answer: Answer) -> Answer {
+        let word = match self {
+            Self::Running => "running",
+            Self::Failed => "failed",
+        };
+        let rest = answer.body.strip_prefix('{').unwrap_or_default();
+        let comma = if rest.starts_with('}') { "" } else { "," };
+        Answer::json(format!("{{\"backfill\":\"{word}\"{comma}{rest}"))
+    }
+}
+
+/// Sees to it that the reader's follows are here, or says that they are not.
+pub(super) async fn before(server: &Arc<Server>, params: &Params) -> Option<Word> {
+    let first = server.first_reads.as_ref()?;
+    // Whoever goes on from a cursor has been told already.
+    let going_on = ["cursor", "beforeActivityId"]
+        .iter()
+        .any(|name| params.get(name).is_some());
+    let actor = params.get("actor").filter(|_| !going_on)?;
+    of(server, first, actor).await
+}
+
+/// The same for a reader who is known by its token.
+pub(super) async fn of_reader(server: &Arc<Server>, did: &str) -> Option<Word> {
+    of(server, server.first_reads.as_ref()?, did).await
+}
+
+async fn of(server: &Arc<Server>, first: &FirstReads, actor: &str) -> Option<Word> {
+    if first.known.get(actor).is_some() {
+        return None;
+    }
+    let until = Instant::now() + first.budget;
+    let mut asked = false;
+    loop {
+        let (this, name, ask) = (Arc::clone(server), actor.to_owned(), !asked);
+        let look = tokio::task::spawn_blocking(move || look(&this, &name, ask)).await;
+        asked = true;
+        // What cannot be looked up now is answered as it is; the next read asks again.
+        match look.ok()?? {
+            FirstRead::Known => {
+                first.known.insert(actor.to_owned(), ());
+                return None;
+            }
+            FirstRead::Failed => return Some(Word::Failed),
+            FirstRead::Unknown | FirstRead::Waiting if Instant::now() >= until => {
+                return Some(Word::Running);
+            }
+            FirstRead::Unknown | FirstRead::Waiting => tokio::time::sleep(LOOK_EVERY).await,
+        }
+    }
+}
+
+fn look(server: &Server, actor: &str, ask: bool) -> Option<FirstRead> {
+    let first = server.first_reads.as_ref()?;
+    let did = server.actor(actor).ok()?;
+    let now_us = server.clock.now_us();
+    let state = server.store.first_read(&did, now_us).ok()?;
+    if state != FirstRead::Unknown || !ask {
+        return Some(state);
+    }
+    let item = Item::FirstRead {
+        did: did.clone(),
+        waiting_max: first.waiting_max,
+    };
+    server
+        .store
+        .commit(Batch::of_no_source(now_us, item))
+        .ok()?;
+    server.store.first_read(&did, now_us).ok()
+}

@@ -1,0 +1,327 @@
+//! `{ns}.getFollowingFeed`: a merged feed, newest activity first.
+//!
+//! In:    a reader; a page by number, by cursor or by an activity's id; filters.
+//! Out:   `{activities, totalCount, hasMore, nextCursor}`; the count on request.
+//! Never: a page that leaves out activities of the same moment; a number and a
+//!        cursor at once, which could mean two things.
+//!
+//! An activity's id is the place of its first record, so an id keeps its
+//! meaning when its group is formed anew, and any id is a cursor.
+
+use super::body;
+use super::cursor;
+use super::error::XrpcError;
+use super::params::Params;
+use super::{Answer, Server};
+use crate::fanout::Wish;
+use crate::store::merged::{
+    Activity, ActivityFilter, ActivityPage, ActivityQuery, Merged, Through,
+};
+use crate::store::plan::FeedPlan;
+use crate::store::{FeedQuery, Lens, Position, Row};
+
+/// Activities of a page where the caller does not say, and of the largest page.
+const ACTIVITIES: usize = 20;
+const ACTIVITIES_MAX: usize = 100;
+
+/// Which page of whose feed.
+#[derive(Debug)]
+struct Wanted<'a> {
+    feed: &'a FeedPlan,
+    merged: &'a Merged,
+    query: ActivityQuery,
+}
+
+pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
+    let wanted = wanted(server, params)?;
+    let page = page(server, &wanted)?;
+    let scope = scope(&wanted.feed.name);
+    let mut out = String::from("{\"activities\":[");
+    for (index, activity) in page.activities.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        push_activity(server, &mut out, &wanted.feed.name, wanted.merged, activity)?;
+    }
+    out.push_str(&format!("],\"hasMore\":{}", page.next.is_some()));
+    if let Some(total) = page.total {
+        out.push_str(&format!(",\"totalCount\":{total}"));
+    }
+    if let Some(next) = &page.next {
+        out.push_str(",\"nextCursor\":");
+        body::push_string(&mut out, &cursor::write(&scope, next));
+    }
+    out.push('}');
+    Ok(Answer::json(out))
+}
+
+/// What cursors and ids of a merged feed belong to.
+pub(super) fn scope(feed: &str) -> String {
+    format!("activity:{feed}")
+}
+
+/// The merged feed that a request names, or the first there is.
+fn feed<'a>(
+    server: &'a Server,
+    name: Option<&str>,
+) -> Result<(&'a FeedPlan, &'a Merged), XrpcError> {
+    let mut merged = server
+        .plan
+        .feeds
+        .iter()
+        .filter_map(|feed| Some((feed, feed.merged.as_ref()?)));
+    let known = || {
+        let feeds = server
+            .plan
+            .feeds
+            .iter()
+            .filter(|feed| feed.merged.is_some());
+        let names: Vec<&str> = feeds.map(|feed| feed.name.as_str()).collect();
+        names.join(", ")
+    };
+    match name {
+        None => merged
+            .next()
+            .ok_or_else(|| XrpcError::declared("UnknownFeed", "no feed here is merged")),
+        Some(name) => merged.find(|(feed, _)| feed.name == name).ok_or_else(|| {
+            XrpcError::declared(
+                "UnknownFeed",
+                format!("no merged feed {name:?}; there are: {}", known()),
+            )
+        }),
+    }
+}
+
+fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcError> {
+    let (feed, merged) = feed(server, params.get("feed"))?;
+    let mut known = vec![
+        "feed",
+        "actor",
+        "limit",
+        "cursor",
+        "page",
+        "beforeActivityId",
+        "activityTypes",
+        "count",
+    ];
+    known.extend(merged.shown.filter.keys().map(String::as_str));
+    params.only(&known)?;
+    let limit = number(params, "limit", ACTIVITIES, ACTIVITIES_MAX)?;
+    let before = before(&feed.name, params)?;
+    let page = number(params, "page", 1, server.page_scan_max / limit)?;
+    if before.is_some() && page > 1 {
+        return Err(XrpcError::invalid("give a page or a cursor, not both"));
+    }
+    let count = match params.get("count") {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(text) => {
+            return Err(XrpcError::invalid(format!(
+                "count must be true or false, not {text:?}"
+            )));
+        }
+    };
+    let cap = feed.targets.first().map(|target| target.max_items as usize);
+    let query = FeedQuery {
+        reader: server.actor(params.need("actor")?)?,
+        lanes: vec![(merged.lane, cap.filter(|_| feed.end))],
+        follows: feed.follows.clone(),
+        hides: feed.hides.clone(),
+        include_self: feed.include_self,
+        before,
+        limit,
+        lens: Lens::default(),
+        scan_max: server.page_scan_max,
+    };
+    Ok(Wanted {
+        feed,
+        merged,
+        query: ActivityQuery {
+            feed: query,
+            filter: filter(merged, params)?,
+            skip: (page - 1) * limit,
+            count,
+        },
+    })
+}
+
+fn number(params: &Params, name: &str, default: usize, max: usize) -> Result<usize, XrpcError> {
+    let Some(text) = params.get(name) else {
+        return Ok(default);
+    };
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| (1..=max).contains(number));
+    number.ok_or_else(|| {
+        XrpcError::invalid(format!(
+            "{name} must be an integer from 1 to {max}, not {text:?}"
+        ))
+    })
+}
+
+fn before(feed: &str, params: &Params) -> Result<Option<Position>, XrpcError> {
+    let text = match (params.get("cursor"), params.get("beforeActivityId")) {
+        (Some(_), Some(_)) => {
+            return Err(XrpcError::invalid(
+                "give cursor or beforeActivityId, not both",
+            ));
+        }
+        (one, other) => one.or(other),
+    };
+    text.map(|text| cursor::read(&scope(feed), text))
+        .transpose()
+}
+
+fn filter(merged: &Merged, params: &Params) -> Result<ActivityFilter, XrpcError> {
+    let first = match params.get("activityTypes") {
+        None => None,
+        Some(text) => {
+            let mut first = Vec::new();
+            for wanted in text.split(',') {
+                let of_type = merged.types.iter().filter(|(_, name)| *name == wanted);
+                let before = first.len();
+                first.extend(of_type.map(|(nsid, _)| nsid.clone()));
+                if first.len() == before {
+                    let mut known: Vec<&str> = merged.types.values().map(String::as_str).collect();
+                    known.dedup();
+                    return Err(XrpcError::invalid(format!(
+                        "activityTypes takes a list of {} with commas, not {wanted:?}",
+                        known.join(", ")
+                    )));
+                }
+            }
+            Some(first)
+        }
+    };
+    let readings = merged.shown.filter.iter();
+    let through = readings.filter_map(|(name, reading)| {
+        let value = params.get(name)?.to_owned();
+        Some(Through {
+            path: reading.path.clone(),
+            absent: reading.absent.as_ref() == Some(&value),
+            value,
+        })
+    });
+    Ok(ActivityFilter {
+        first,
+        through: through.collect(),
+    })
+}
+
+/// The page from memory if memory can answer all of it, else from the store.
+fn page(server: &Server, wanted: &Wanted<'_>) -> Result<ActivityPage, XrpcError> {
+    let (from, page) = match from_memory(server, wanted)? {
+        Some(page) => ("memory", page),
+        None => ("store", server.store.activities(&wanted.query)?),
+    };
+    metrics::counter!(crate::metrics::PAGES, "from" => from).increment(1);
+    Ok(page)
+}
+
+fn from_memory(server: &Server, wanted: &Wanted<'_>) -> Result<Option<ActivityPage>, XrpcError> {
+    let query = &wanted.query;
+    let plain = query.filter.is_empty() && !query.count && query.skip == 0 && !wanted.feed.end;
+    let Some(fanout) = server.fanout.as_ref().filter(|_| plain) else {
+        return Ok(None);
+    };
+    let wish = Wish {
+        feed: &wanted.feed.name,
+        target: Some(0),
+        reader: &query.feed.reader,
+        before: query.feed.before.as_ref(),
+        limit: query.feed.limit,
+        now_us: server.clock.now_us(),
+    };
+    let Some(groups) = fanout.groups(&wish)? else {
+        return Ok(None);
+    };
+    // `None` if a group changed while we looked: the store then answers at one instant.
+    let activities = server
+        .store
+        .activities_at(wanted.merged.lane, &groups.firsts)?;
+    Ok(activities.map(|activities| ActivityPage {
+        activities,
+        next: groups.next,
+        total: None,
+    }))
+}
+
+/// Appends an activity as clients know it.
+pub(super) fn push_activity(
+    server: &Server,
+    out: &mut String,
+    feed: &str,
+    merged: &Merged,
+    activity: &Activity,
+) -> Result<(), XrpcError> {
+    let Some(first) = activity.members.first() else {
+        out.push_str("null");
+        return Ok(());
+    };
+    out.push_str("{\"id\":");
+    body::push_string(out, &cursor::write(&scope(feed), &first.position()));
+    let kind = merged.types.get(&first.collection);
+    out.push_str(",\"activityType\":");
+    body::push_string(out, kind.map_or("", String::as_str));
+    out.push_str(",\"createdAt\":");
+    body::push_string(out, &record::datetime::format_us(first.time_us));
+    out.push_str(&format!(
+        ",\"time_us\":{},\"user\":{{\"id\":",
+        first.time_us
+    ));
+    body::push_string(out, &first.did);
+    out.push_str(",\"handle\":");
+    match server.store.handle_of(&first.did)? {
+        Some(handle) => body::push_string(out, &handle),
+        None => out.push_str("null"),
+    }
+    out.push('}');
+    push_readings(out, merged, activity.subject.as_ref());
+    let shown = &merged.shown;
+    out.push_str(&format!(",\"{}\":", shown.subject));
+    push_named(out, &activity.merge, activity.subject.as_ref());
+    out.push_str(&format!(",\"{}\":[", shown.union));
+    for (index, uri) in activity.union.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        push_named(out, uri, server.store.record(uri)?.as_ref());
+    }
+    out.push_str("],\"records\":[");
+    for (index, member) in activity.members.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        body::push_string(out, &member.uri);
+    }
+    out.push_str("]}");
+    Ok(())
+}
+
+/// What the activity can be filtered by, read where the filters read.
+fn push_readings(out: &mut String, merged: &Merged, subject: Option<&Row>) {
+    let parsed = subject.and_then(|row| record::json::from_json(&row.body).ok());
+    for (name, reading) in &merged.shown.filter {
+        let found = parsed
+            .as_ref()
+            .and_then(|value| value.at(&reading.path)?.text());
+        out.push_str(&format!(",\"{name}\":"));
+        match found.or(reading.absent.as_deref()) {
+            Some(text) => body::push_string(out, text),
+            None => out.push_str("null"),
+        }
+    }
+}
+
+/// A record by its URI; what is not here is shown as null with a flag.
+fn push_named(out: &mut String, uri: &str, row: Option<&Row>) {
+    match row {
+        Some(row) => body::push_record(out, row),
+        None => {
+            out.push_str("{\"uri\":");
+            body::push_string(out, uri);
+            out.push_str(",\"exists\":false,\"value\":null}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Why a record is, or is not, in a reader's feed.
+//!
+//! In:    a feed, a reader, a record's URI.
+//! Out:   the first thing that keeps it out, or the follows that bring it in.
+//! Never: an answer that the feed itself contradicts.
+
+use serde::Serialize;
+
+use crate::clock::Micros;
+
+/// The answer for one feed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explained {
+    pub feed: String,
+    /// Whether the reader sees it.
+    pub shown: bool,
+    #[serde(flatten)]
+    pub reason: Reason,
+    /// Its place in time, where it has one.
+    pub time_us: Option<Micros>,
+    /// The keys it is published under; in a merged feed those of its whole group.
+    pub keys: Vec<String>,
+    /// The rule that replaced its keys, if one did.
+    pub rule: Option<String>,
+    /// The first record of its group, in a merged feed.
+    pub begins: Option<String>,
+    /// Which of its keys the reader follows, and by which record.
+    pub follows: Vec<Via>,
+}
+
+/// One follow that reaches a record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Via {
+    pub key: String,
+    /// The follow's URI; `None` where readers see their own without a follow.
+    pub record: Option<String>,
+}
+
+/// Why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(
+    tag = "reason",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum Reason {
+    Shown,
+    /// The feed does not show records of this collection.
+    NotATarget {
+        targets: Vec<String>,
+    },
+    /// Nothing was ever heard of it.
+    NeverSeen,
+    /// It waits in a queue.
+    Pending,
+    /// It waits for a record that it requires.
+    Parked {
+        missing: String,
+    },
+    /// It was refused.
+    Dead {
+        letter: Option<i64>,
+        stage: String,
+        message: String,
+    },
+    Deleted,
+    /// Everything of its author is hidden.
+    AuthorHidden {
+        status: String,
+    },
+    /// Everything of the reader is hidden, its follows too.
+    ReaderHidden {
+        status: String,
+    },
+    /// The target's `where` does not hold for it.
+    Filtered {
+        condition: String,
+    },
+    /// The reader follows none of its keys.
+    NotFollowed,
+    /// The reader hides its author, or every key that reaches it.
+    Muted {
+        key: String,
+        record: String,
+    },
+    /// The feed ends before it (`beyond = "end"`).
+    BeyondEnd {
+        max_items: u32,
+    },
+}
+
+impl Reason {
+    /// The reason in words.
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::Shown => "the reader sees it".into(),
+            Self::NotATarget { targets } => {
+                format!("the feed shows only records of {}", targets.join(", "))
+            }
+            Self::NeverSeen => "nothing was ever heard of it".into(),
+            Self::Pending => "it waits in a queue".into(),
+            Self::Parked { missing } => format!("it is parked until {missing} is here"),
+            Self::Dead {
+                letter: Some(letter),
+                stage,
+                message,
+            } => format!("it was refused at stage {stage}: {message} (dead letter {letter})"),
+            Self::Dead { .. } => "it was refused, and its dead letter was discarded".into(),
+            Self::Deleted => "it was deleted".into(),
+            Self::AuthorHidden { status } => format!("its author is {status}"),
+            Self::ReaderHidden { status } => format!("the reader is {status}"),
+            Self::Filtered { condition } => {
+                format!("the feed's condition does not hold: {condition}")
+            }
+            Self::NotFollowed => "the reader follows none of its keys".into(),
+            Self::Muted { key, record } => format!("the reader hides {key} by {record}"),
+            Self::BeyondEnd { max_items } => {
+                format!("the feed ends after {max_items} entries, and it is older than those")
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! `explain`: for each reason a record that it keeps out, and each answer held
+//! against the feed itself.
+
+use std::process::Command;
+
+use feedmill::store::batch::Item;
+use feedmill::store::explain::Reason;
+use feedmill::store::{AccountStatus, FeedQuery, Lens, Store as _};
+
+use crate::desk::{ALICE, BOB, Desk};
+
+const CONFIG: &str = "[collections.follow]\ncollection = \"com.example.follow\"\nvalidate = false\n\
+    [collections.mute]\ncollection = \"com.example.mute\"\nvalidate = false\n\
+    [collections.post]\ncollection = \"com.example.post\"\nvalidate = false\n\
+    requires = [\"needs\"]\n\
+    [[collections.post.rule]]\nname = \"short\"\nexpect = \"!has(record.text) || size(record.text) < 9\"\nmessage = \"too long\"\n\
+    [collections.link]\ncollection = \"com.example.link\"\nvalidate = false\n\
+    [feeds.ends]\ntargets = [\"post\"]\nmax_items = 2\nbeyond = \"end\"\n\
+    [feeds.merged]\ntargets = [{ collection = \"link\", merge = \"about\", keys = [\"set\"] }]\n\
+    [feeds.own]\ntargets = [\"post\"]\ninclude_self = true\n\
+    [feeds.timeline]\nhide = [\"mute\"]\n\
+    targets = [{ collection = \"post\", keys = [\"author\", \"topic\"], where = \"!has(record.reply)\" }]\n\
+    [[feeds.timeline.rule]]\nwhen = \"has(record.quiet)\"\nkeys = [\"topic\"]\n";
+
+fn desk() -> Desk {
+    Desk::new(CONFIG)
+}
+
+fn in_feed(desk: &Desk, feed: &str, reader: &str, uri: &str) -> bool {
+    let plan = desk.store.plan().feed(feed).unwrap();
+    let target = &plan.targets[0];
+    let query = FeedQuery {
+        reader: reader.into(),
+        lanes: vec![(target.lane, plan.end.then_some(target.max_items as usize))],
+        follows: plan.follows.clone(),
+        hides: plan.hides.clone(),
+        include_self: plan.include_self,
+        before: None,
+        limit: 100,
+        lens: Lens::default(),
+        scan_max: 1000,
+    };
+    let rows = desk.store.feed(&query).unwrap().rows;
+    rows.iter().any(|row| row.uri == uri)
+}
+
+/// The reason, which the feed must not contradict.
+#[track_caller]
+fn reason(desk: &Desk, feed: &str, reader: &str, uri: &str) -> Reason {
+    let answer = desk.store.explain(feed, reader, uri).unwrap().unwrap();
+    let entry = answer.begins.as_deref().unwrap_or(uri);
+    assert_eq!(
+        answer.shown,
+        in_feed(desk, feed, reader, entry),
+        "{answer:?}"
+    );
+    assert_eq!(answer.shown, answer.reason == Reason::Shown);
+    assert!(!answer.reason.sentence().is_empty());
+    answer.reason
+}
+
+fn follow(desk: &Desk, rkey: &str, subject: &str) {
+    desk.put(
+        BOB,
+        "follow",
+        rkey,
+        &format!("{{\"subject\":\"{subject}\"}}"),
+    );
+}
+
+#[test]
+fn a_record_that_is_shown_names_every_follow_that_brings_it() {
+    let desk = desk();
+    follow(&desk, "1", ALICE);
+    follow(&desk, "2", "birds");
+    follow(&desk, "3", "birds");
+    desk.put(ALICE, "post", "p", r#"{"topic":"birds"}"#);
+    let uri = desk.uri(ALICE, "post", "p");
+    assert_eq!(reason(&desk, "timeline", BOB, &uri), Reason::Shown);
+    let answer = desk.store.explain("timeline", BOB, &uri).unwrap().unwrap();
+    assert_eq!(answer.keys, [ALICE, "birds"]);
+    let via: Vec<&str> = answer
+        .follows
+        .iter()
+        .map(|via| via.record.as_deref().unwrap())
+        .collect();
+    let follows = ["1", "2", "3"].map(|rkey| desk.uri(BOB, "follow", rkey));
+    assert_eq!(via, follows);
+    assert_eq!(answer.rule, None);
+    // The reader's own, without a follow.
+    desk.put(BOB, "post", "mine", "{}");
+    let mine = desk.uri(BOB, "post", "mine");
+    assert_eq!(reason(&desk, "own", BOB, &mine), Reason::Shown);
+    assert_eq!(
+        desk.store
+            .explain("own", BOB, &mine)
+            .unwrap()
+            .unwrap()
+            .follows[0]
+            .record,
+        None
+    );
+    assert_eq!(reason(&desk, "timeline", BOB, &mine), Reason::NotFollowed);
+}
+
+#[test]
+fn a_rule_that_replaced_the_keys_is_named() {
+    let desk = desk();
+    follow(&desk, "1", ALICE);
+    desk.put(ALICE, "post", "p", r#"{"topic":"birds","quiet":1}"#);
+    let uri = desk.uri(ALICE, "post", "p");
+    assert_eq!(reason(&desk, "timeline", BOB, &uri), Reason::NotFollowed);
+    let answer = desk.store.explain("timeline", BOB, &uri).unwrap().unwrap();
+    assert_eq!(
+        (answer.keys.as_slice(), answer.rule.as_deref()),
+        (["birds".to_owned()].as_slice(), Some("has(record.quiet)"))
+    );
+}
+
+#[test]
+fn what_never_came_waits_was_refused_or_deleted_is_told_apart() {
+    let desk = desk();
+    follow(&desk, "1", ALICE);
+    let uri = |rkey: &str| desk.uri(ALICE, "post", rkey);
+    assert_eq!(
+        reason(&desk, "timeline", BOB, &uri("never")),
+        Reason::NeverSeen
+    );
+    let missing = uri("other");
+    desk.put(
+        ALICE,
+        "post",
+        "early",
+        &format!("{{\"needs\":\"{missing}\"}}"),
+    );
+    assert_eq!(
+        reason(&desk, "timeline", BOB, &uri("early")),
+        Reason::Parked { missing }
+    );
+    desk.put(ALICE, "post", "long", r#"{"text":"much too long"}"#);
+    let dead = reason(&desk, "timeline", BOB, &uri("long"));
+    let Reason::Dead {
+        letter,
+        stage,
+        message,
+    } = dead
+    else {
+        panic!("{dead:?}")
+    };
+    assert_eq!(
+        (letter, stage.as_str(), message.as_str()),
+        (Some(1), "rule", "too long")
+    );
+    desk.store.discard(desk.now_us(), 1).unwrap();
+    assert!(matches!(
+        reason(&desk, "timeline", BOB, &uri("long")),
+        Reason::Dead { letter: None, .. }
+    ));
+    desk.put(ALICE, "post", "gone", "{}");
+    desk.delete(ALICE, "post", "gone");
+    assert_eq!(
+        reason(&desk, "timeline", BOB, &uri("gone")),
+        Reason::Deleted
+    );
+    let elsewhere = desk.uri(ALICE, "link", "x");
+    assert!(matches!(
+        reason(&desk, "timeline", BOB, &elsewhere),
+        Reason::NotATarget { .. }
+    ));
+}
+
+#[test]
+fn accounts_conditions_and_mutes_are_told_apart() {
+    let desk = desk();
+    follow(&desk, "1", ALICE);
+    follow(&desk, "2", "birds");
+    desk.put(ALICE, "post", "p", r#"{"topic":"birds"}"#);
+    desk.put(ALICE, "post", "r", r#"{"topic":"birds","reply":1}"#);
+    let (post, reply) = (desk.uri(ALICE, "post", "p"), desk.uri(ALICE, "post", "r"));
+    let condition = "!has(record.reply)".to_owned();
+    assert_eq!(
+        reason(&desk, "timeline", BOB, &reply),
+        Reason::Filtered { condition }
+    );
+    // A muted key takes itself away; a muted author everything.
+    let mute = |rkey: &str, subject: &str| {
+        desk.put(BOB, "mute", rkey, &format!("{{\"subject\":\"{subject}\"}}"));
+        desk.uri(BOB, "mute", rkey)
+    };
+    mute("1", "birds");
+    assert_eq!(reason(&desk, "timeline", BOB, &post), Reason::Shown);
+    desk.delete(BOB, "follow", "1");
+    let record = desk.uri(BOB, "mute", "1");
+    assert_eq!(
+        reason(&desk, "timeline", BOB, &post),
+        Reason::Muted {
+            key: "birds".into(),
+            record
+        }
+    );
+    desk.delete(BOB, "mute", "1");
+    let record = mute("2", ALICE);
+    assert_eq!(
+        reason(&desk, "timeline", BOB, &post),
+        Reason::Muted {
+            key: ALICE.into(),
+            record
+        }
+    );
+    desk.delete(BOB, "mute", "2");
+    assert_eq!(reason(&desk, "timeline", BOB, &post), Reason::Shown);
+    let stand = |did: &str, status, time_us| {
+        desk.apply(Item::Account {
+            did: did.into(),
+            status,
+            time_us,
+        })
+    };
+    stand(BOB, AccountStatus::Deactivated, 1);
+    assert_eq!(
+        reason(&desk, "timeline", BOB, &post),
+        Reason::ReaderHidden {
+            status: "deactivated".into()
+        }
+    );
+    stand(ALICE, AccountStatus::Takendown, 1);
+    assert_eq!(
+        reason(&desk, "timeline", BOB, &post),
+        Reason::AuthorHidden {
+            status: "takendown".into()
+        }
+    );
+}
+
+#[test]
+fn the_end_of_a_feed_and_the_group_of_a_record_are_told() {
+    let desk = desk();
+    follow(&desk, "1", ALICE);
+    follow(&desk, "2", "set:a");
+    for (rkey, second) in [("a", 1), ("b", 2), ("c", 3)] {
+        desk.put(
+            ALICE,
+            "post",
+            rkey,
+            &format!("{{\"createdAt\":\"2026-01-01T00:00:0{second}Z\"}}"),
+        );
+    }
+    assert_eq!(
+        reason(&desk, "ends", BOB, &desk.uri(ALICE, "post", "a")),
+        Reason::BeyondEnd { max_items: 2 }
+    );
+    assert_eq!(
+        reason(&desk, "ends", BOB, &desk.uri(ALICE, "post", "b")),
+        Reason::Shown
+    );
+    for (rkey, minute, set) in [("x", 0, "set:b"), ("y", 1, "set:a"), ("z", 9, "set:b")] {
+        let body = format!(
+            "{{\"about\":\"thing\",\"set\":\"{set}\",\"createdAt\":\"2026-01-01T00:0{minute}:00Z\"}}"
+        );
+        desk.put(ALICE, "link", rkey, &body);
+    }
+    // x reaches nobody who reads; its group does, by y.
+    let uri = desk.uri(ALICE, "link", "x");
+    assert_eq!(reason(&desk, "merged", BOB, &uri), Reason::Shown);
+    let answer = desk
+        .store
+        .explain("merged", BOB, &desk.uri(ALICE, "link", "y"))
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (answer.begins.as_deref(), answer.keys.len()),
+        (Some(uri.as_str()), 2)
+    );
+    assert_eq!(
+        reason(&desk, "merged", BOB, &desk.uri(ALICE, "link", "z")),
+        Reason::NotFollowed
+    );
+    assert_eq!(desk.store.explain("nope", BOB, &uri).unwrap(), None);
+}
+
+#[test]
+fn the_command_answers_for_every_feed_or_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("feedmill.toml");
+    let url = format!("sqlite://{}/store.db", folder.path().display());
+    let text = format!("namespace = \"com.example\"\n{CONFIG}[store]\nurl = \"{url}\"\n");
+    std::fs::write(&file, &text).unwrap();
+    let desk = Desk::of(feedmill::config::Config::parse(&text).unwrap());
+    follow(&desk, "1", ALICE);
+    desk.put(ALICE, "post", "p", "{}");
+    let uri = desk.uri(ALICE, "post", "p");
+    drop(desk);
+    let run = |more: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_feedmill"))
+            .arg("explain")
+            .arg(&file)
+            .args(["--reader", BOB, "--uri", &uri])
+            .args(more)
+            .output()
+            .unwrap();
+        let (said, complained) = (output.stdout, output.stderr);
+        (
+            output.status.success(),
+            String::from_utf8(said).unwrap(),
+            String::from_utf8(complained).unwrap(),
+        )
+    };
+    let (good, said, _) = run(&[]);
+    assert!(
+        good && said.contains("timeline: shown: the reader sees it"),
+        "{said}"
+    );
+    assert!(
+        said.contains(&format!("  followed by at://{BOB}/com.example.follow/1")),
+        "{said}"
+    );
+    assert!(
+        said.contains("merged: not shown: the feed shows only records of com.example.link"),
+        "{said}"
+    );
+    let (_, said, _) = run(&["--feed", "ends", "--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (&answer["shown"], &answer["reason"]),
+        (&true.into(), &"shown".into()),
+        "{said}"
+    );
+    let (good, _, complained) = run(&["--feed", "nope"]);
+    assert!(!good && complained.contains("nope"), "{complained}");
+}

@@ -1,0 +1,347 @@
+//! `subscribeFeed` with real clients: a WebSocket and server-sent events.
+
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+use crate::mill::Mill;
+
+const ANN: &str = "did:web:ann.test";
+const BEN: &str = "did:web:ben.test";
+const EVE: &str = "did:web:eve.test";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn text(extra: &str) -> String {
+    format!(
+        "namespace = \"com.example\"\n\
+         [collections.follow]\ncollection = \"com.example.follow\"\nvalidate = false\n\
+         [collections.mute]\ncollection = \"com.example.mute\"\nvalidate = false\n\
+         [collections.post]\ncollection = \"com.example.post\"\nvalidate = false\n\
+         [collections.link]\ncollection = \"com.example.link\"\nvalidate = false\n\
+         [feeds.timeline]\ntargets = [\"post\"]\nhide = [\"mute\"]\n\
+         [feeds.merged]\ntargets = [{{ collection = \"link\", merge = \"about\", keys = [\"author\", \"set\"], union = [\"set\"] }}]\n\
+         [store]\nurl = \"sqlite::memory:\"\n{extra}"
+    )
+}
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+async fn listen(mill: &Mill, feed: &str, cursor: Option<&str>) -> Socket {
+    let cursor = cursor
+        .map(|cursor| format!("&cursor={cursor}"))
+        .unwrap_or_default();
+    let url = format!(
+        "ws://{}/xrpc/com.example.subscribeFeed?feed={feed}&actor={EVE}{cursor}",
+        mill.address()
+    );
+    tokio_tungstenite::connect_async(url)
+        .await
+        .expect("a socket")
+        .0
+}
+
+/// The next message that says something.
+async fn next(socket: &mut Socket) -> Value {
+    loop {
+        let message = tokio::time::timeout(PATIENCE, socket.next())
+            .await
+            .expect("news in time");
+        match message.expect("an open socket").expect("a message") {
+            Message::Text(text) => return serde_json::from_str(&text).unwrap(),
+            Message::Close(frame) => panic!("closed: {frame:?}"),
+            _ => {}
+        }
+    }
+}
+
+#[track_caller]
+fn is_entry(message: &Value, uri: &str) {
+    assert_eq!(
+        (&message["type"], &message["record"]["uri"]),
+        (&json!("entry"), &json!(uri)),
+        "{message}"
+    );
+}
+
+#[track_caller]
+fn is_removal(message: &Value, uri: &str) {
+    assert_eq!(
+        (&message["type"], &message["uri"]),
+        (&json!("removal"), &json!(uri)),
+        "{message}"
+    );
+}
+
+fn follow(mill: &Mill, rkey: &str, subject: &str) {
+    mill.put(EVE, "follow", rkey, &json!({"subject": subject}));
+}
+
+fn post(mill: &Mill, author: &str, rkey: &str) -> String {
+    mill.put(author, "post", rkey, &json!({"text": rkey}))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_entries_and_removals_come_as_they_happen_and_only_the_readers_own() {
+    let mill = Mill::start(&text("")).await;
+    follow(&mill, "1", ANN);
+    post(&mill, ANN, "before");
+    let mut socket = listen(&mill, "timeline", None).await;
+    assert_eq!(next(&mut socket).await["type"], "start");
+    post(&mill, BEN, "unseen");
+    let one = post(&mill, ANN, "one");
+    mill.backfill(ANN, "post", "old", &json!({"text": "from the past"}));
+    let two = post(&mill, ANN, "two");
+    is_entry(&next(&mut socket).await, &one);
+    let message = next(&mut socket).await;
+    is_entry(&message, &two);
+    assert_eq!(message["record"]["value"]["text"], "two");
+    mill.delete(ANN, "post", "one");
+    is_removal(&next(&mut socket).await, &one);
+    // A new follow is told, and what it brings from then on.
+    follow(&mill, "2", BEN);
+    assert_eq!(next(&mut socket).await["type"], "changed");
+    let three = post(&mill, BEN, "three");
+    is_entry(&next(&mut socket).await, &three);
+    // Two follow records for one key: without one of them it is still followed.
+    follow(&mill, "3", BEN);
+    assert_eq!(next(&mut socket).await["type"], "changed");
+    mill.delete(EVE, "follow", "2");
+    assert_eq!(next(&mut socket).await["type"], "changed");
+    let four = post(&mill, BEN, "four");
+    is_entry(&next(&mut socket).await, &four);
+    // A muted author says nothing more.
+    mill.put(EVE, "mute", "1", &json!({"subject": BEN}));
+    assert_eq!(next(&mut socket).await["type"], "changed");
+    post(&mill, BEN, "unheard");
+    let five = post(&mill, ANN, "five");
+    is_entry(&next(&mut socket).await, &five);
+    socket.close(None).await.unwrap();
+    mill.river.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_who_comes_back_with_a_cursor_is_told_what_it_missed() {
+    let mill = Mill::start(&text("")).await;
+    follow(&mill, "1", ANN);
+    let mut socket = listen(&mill, "timeline", None).await;
+    let start = next(&mut socket).await["cursor"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let one = post(&mill, ANN, "one");
+    let message = next(&mut socket).await;
+    is_entry(&message, &one);
+    let cursor = message["cursor"].as_str().unwrap().to_owned();
+    drop(socket);
+    let two = post(&mill, ANN, "two");
+    post(&mill, BEN, "unseen");
+    mill.delete(ANN, "post", "one");
+    let mut again = listen(&mill, "timeline", Some(&cursor)).await;
+    is_entry(&next(&mut again).await, &two);
+    is_removal(&next(&mut again).await, &one);
+    let three = post(&mill, ANN, "three");
+    is_entry(&next(&mut again).await, &three);
+    // From the very start: what is gone by now has no body and is told as its removal only.
+    let mut whole = listen(&mill, "timeline", Some(&start)).await;
+    is_entry(&next(&mut whole).await, &two);
+    is_removal(&next(&mut whole).await, &one);
+    is_entry(&next(&mut whole).await, &three);
+    mill.river.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_merged_feed_tells_the_removal_and_the_entry_of_a_group_formed_anew() {
+    let mill = Mill::start(&text("")).await;
+    follow(&mill, "1", "set:a");
+    let mut socket = listen(&mill, "merged", None).await;
+    assert_eq!(next(&mut socket).await["type"], "start");
+    let link = |rkey: &str, second: u32, set: &str| {
+        let time = format!("2026-03-05T10:00:{second:02}Z");
+        mill.put(
+            ANN,
+            "link",
+            rkey,
+            &json!({"about": "thing", "set": set, "createdAt": time}),
+        )
+    };
+    let one = link("one", 30, "set:a");
+    let message = next(&mut socket).await;
+    assert_eq!(message["activity"]["records"], json!([one]), "{message}");
+    let id = message["activity"]["id"].clone();
+    // A later member: the same entry, with more in it.
+    let two = link("two", 40, "set:b");
+    let message = next(&mut socket).await;
+    assert_eq!(
+        (&message["activity"]["id"], &message["activity"]["records"]),
+        (&id, &json!([one, two]))
+    );
+    // An earlier one: the group begins elsewhere, so it is another entry.
+    let zero = link("zero", 10, "set:b");
+    let message = next(&mut socket).await;
+    assert_eq!((&message["type"], &message["id"]), (&json!("removal"), &id));
+    let message = next(&mut socket).await;
+    assert_eq!(
+        message["activity"]["records"],
+        json!([zero, one, two]),
+        "{message}"
+    );
+    let id = message["activity"]["id"].clone();
+    // Without the member that reached the reader it is in the feed no more.
+    mill.delete(ANN, "link", "one");
+    let message = next(&mut socket).await;
+    assert_eq!((&message["type"], &message["id"]), (&json!("removal"), &id));
+    mill.river.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_who_does_not_read_is_closed_with_a_reason_and_nobody_else() {
+    let mill = Mill::start(&text("[serve]\nlistener_events_max = 20\n")).await;
+    follow(&mill, "1", ANN);
+    let slow = listen(&mill, "timeline", None).await;
+    let mut socket = listen(&mill, "timeline", None).await;
+    assert_eq!(next(&mut socket).await["type"], "start");
+    let long = "x".repeat(100_000);
+    let mut number = 0;
+    // As many as fill the buffers between us; the other reader takes each at once.
+    while mill.river.listeners() > 1 {
+        assert!(number < 2000, "the slow reader is still there");
+        let uri = mill.put(ANN, "post", &number.to_string(), &json!({"text": long}));
+        is_entry(&next(&mut socket).await, &uri);
+        number += 1;
+    }
+    let mut slow = slow;
+    let reason = loop {
+        let message = tokio::time::timeout(PATIENCE, slow.next())
+            .await
+            .expect("an end in time");
+        match message {
+            Some(Ok(Message::Close(Some(frame)))) => break frame.reason.to_string(),
+            Some(Ok(_)) => {}
+            other => panic!("no reason was given: {other:?}"),
+        }
+    };
+    assert!(reason.starts_with("ConsumerTooSlow"), "{reason}");
+    let last = post(&mill, ANN, "last");
+    is_entry(&next(&mut socket).await, &last);
+    mill.river.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_comes_as_server_sent_events_and_resumes_by_the_last_id() {
+    let mill = Mill::start(&text("")).await;
+    follow(&mill, "1", ANN);
+    let url = format!(
+        "http://{}/xrpc/com.example.subscribeFeed?feed=timeline&actor={EVE}",
+        mill.address()
+    );
+    let client = reqwest::Client::new();
+    let open = |last: Option<String>| {
+        let request = client.get(&url).header("accept", "text/event-stream");
+        let request = match last {
+            Some(last) => request.header("last-event-id", last),
+            None => request,
+        };
+        async move { request.send().await.unwrap() }
+    };
+    let mut response = open(None).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut heard = String::new();
+    let event = event(&mut response, &mut heard).await;
+    assert_eq!(event.0, "start");
+    let one = post(&mill, ANN, "one");
+    let (kind, id, data) = self::event(&mut response, &mut heard).await;
+    assert_eq!(kind, "entry");
+    is_entry(&data, &one);
+    drop(response);
+    let two = post(&mill, ANN, "two");
+    let mut response = open(Some(id)).await;
+    heard.clear();
+    is_entry(&self::event(&mut response, &mut heard).await.2, &two);
+    // A server that stops says so and ends the stream.
+    mill.river.stop().await;
+    let (kind, _, data) = self::event(&mut response, &mut heard).await;
+    assert_eq!(
+        (kind.as_str(), &data["error"]),
+        ("error", &json!("GoingAway"))
+    );
+}
+
+/// The next event: its name, id and data.
+async fn event(response: &mut reqwest::Response, heard: &mut String) -> (String, String, Value) {
+    loop {
+        if let Some((first, rest)) = heard.split_once("\n\n") {
+            let (first, rest) = (first.to_owned(), rest.to_owned());
+            *heard = rest;
+            let field = |name: &str| {
+                let line = first.lines().find_map(|line| line.strip_prefix(name));
+                line.unwrap_or_default().to_owned()
+            };
+            if first.starts_with(':') {
+                continue;
+            }
+            return (
+                field("event: "),
+                field("id: "),
+                serde_json::from_str(&field("data: ")).unwrap(),
+            );
+        }
+        let chunk = tokio::time::timeout(PATIENCE, response.chunk())
+            .await
+            .expect("in time");
+        heard.push_str(std::str::from_utf8(&chunk.unwrap().expect("more")).unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_wrongly_is_refused_before_anything_is_opened() {
+    let mill = Mill::start(&text("[serve]\nlisteners_max = 1\n")).await;
+    follow(&mill, "1", ANN);
+    let base = "/xrpc/com.example.subscribeFeed";
+    let ask = async |query: &str| {
+        let url = format!("http://{}{base}{query}", mill.address());
+        let request = reqwest::Client::new()
+            .get(url)
+            .header("accept", "text/event-stream");
+        let response = request.send().await.unwrap();
+        let status = response.status().as_u16();
+        let answer: Value = response.json().await.unwrap();
+        (status, answer["error"].as_str().unwrap().to_owned())
+    };
+    let (status, answer) = mill.get(&format!("{base}?feed=timeline&actor={EVE}")).await;
+    assert!(
+        status == 400 && answer["message"].as_str().unwrap().contains("WebSocket"),
+        "{answer}"
+    );
+    assert_eq!(ask("?feed=timeline").await, (400, "InvalidRequest".into()));
+    assert_eq!(
+        ask(&format!("?feed=nope&actor={EVE}")).await,
+        (400, "UnknownFeed".into())
+    );
+    assert_eq!(
+        ask(&format!("?feed=timeline&actor={EVE}&cursor=abc")).await,
+        (400, "BadCursor".into())
+    );
+    assert_eq!(
+        ask(&format!("?feed=timeline&actor={EVE}&limit=5")).await,
+        (400, "InvalidRequest".into())
+    );
+    let mut socket = listen(&mill, "timeline", None).await;
+    let start = next(&mut socket).await["cursor"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        ask(&format!("?feed=merged&actor={EVE}&cursor={start}")).await,
+        (400, "BadCursor".into())
+    );
+    assert_eq!(
+        ask(&format!("?feed=timeline&actor={EVE}")).await,
+        (503, "NotEnoughResources".into())
+    );
+    socket.send(Message::Close(None)).await.unwrap();
+    mill.river.stop().await;
+}
