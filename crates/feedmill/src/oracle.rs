@@ -10,9 +10,10 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
-use sim::compose::{FOLLOW, ODD, POST};
-use sim::model::Rules;
+use sim::compose::{FOLLOW, LANGUAGES, ODD, POST, WORDS};
+use sim::model::{Direction, Entry, Question, Rules};
 use sim::network::Network;
+use sim::rng::Rng;
 
 use crate::clock::Micros;
 
@@ -29,6 +30,11 @@ pub fn config(network: &Network, bind: &str, store: &str) -> String {
 collection = "{FOLLOW}"
 [collections.post]
 collection = "{POST}"
+searchable = ["text"]
+[collections.post.queryable]
+text = {{}}
+langs = {{}}
+createdAt = {{ type = "range", as = "time" }}
 [collections.note]
 collection = "{ODD}"
 validate = false
@@ -78,6 +84,57 @@ pub struct Outcome {
     pub first: Option<String>,
 }
 
+impl Outcome {
+    fn compare(&mut self, what: &str, served: &Entries, expected: &Entries) {
+        if served != expected {
+            self.mismatches += 1;
+            let first = || difference(what, served, expected);
+            self.first.get_or_insert_with(first);
+        }
+    }
+}
+
+/// A question, about half of whose parts are asked.
+fn draw(rng: &mut Rng, whole: &Entries) -> Question<'static> {
+    let letters = |word: &&&str| word.chars().all(char::is_alphabetic);
+    let words: Vec<&str> = WORDS.iter().filter(letters).copied().collect();
+    let count = rng.below(3);
+    let middle = whole.get(whole.len() / 2).map(|(time_us, _)| *time_us);
+    Question {
+        words: (0..count)
+            .filter_map(|_| rng.pick(&words).copied())
+            .collect(),
+        lang: rng.pick(&LANGUAGES).copied().filter(|_| rng.chance(0.4)),
+        since_us: middle.filter(|_| rng.chance(0.3)),
+        by_text: match rng.below(4) {
+            0 => Some(Direction::Up),
+            1 => Some(Direction::Down),
+            _ => None,
+        },
+    }
+}
+
+/// The same as parameters.
+fn query(question: &Question<'_>) -> String {
+    let mut query = String::new();
+    if !question.words.is_empty() {
+        query.push_str(&format!("&search={}", question.words.join("%20")));
+    }
+    if let Some(lang) = question.lang {
+        query.push_str(&format!("&langs={lang}"));
+    }
+    if let Some(since) = question.since_us {
+        let time = record::datetime::format_us(since);
+        query.push_str(&format!("&createdAtMin={time}"));
+    }
+    match question.by_text {
+        None => {}
+        Some(Direction::Up) => query.push_str("&sort=text&order=asc"),
+        Some(Direction::Down) => query.push_str("&sort=text&order=desc"),
+    }
+    query
+}
+
 type Entries = Vec<(i64, String)>;
 
 impl<'a> Oracle<'a> {
@@ -119,14 +176,59 @@ impl<'a> Oracle<'a> {
                 let expected = self.expected(reader, targets, include_self, &served);
                 outcome.pages += pages;
                 outcome.entries += served.len();
-                if served != expected {
-                    outcome.mismatches += 1;
-                    let first = || difference(feed, reader, &served, &expected);
-                    outcome.first.get_or_insert_with(first);
+                outcome.compare(&format!("{feed} of {reader}"), &served, &expected);
+                if feed == "timeline" {
+                    self.question(number, reader, &expected, &mut outcome)
+                        .await?;
                 }
             }
         }
         Ok(outcome)
+    }
+
+    /// Asks one question, drawn at random, of a feed whose whole is known.
+    async fn question(
+        &self,
+        number: usize,
+        reader: &str,
+        whole: &Entries,
+        outcome: &mut Outcome,
+    ) -> Result<(), reqwest::Error> {
+        let mut rng = Rng::new(self.since_us.cast_unsigned().wrapping_add(number as u64));
+        let question = draw(&mut rng, whole);
+        let limit = rng.pick(&LIMITS).copied().unwrap_or(50);
+        let query = query(&question);
+        let (served, pages) = self.asked("timeline", reader, limit, &query).await?;
+        let (served, expected) = self.network.world(|world| {
+            let model = world.model();
+            // Of what was written past the composer nobody told what it says.
+            let told = |entry: &(i64, String)| {
+                model
+                    .record(&entry.1)
+                    .is_none_or(|fact| fact.said.is_some())
+            };
+            let entries: Vec<Entry> = whole
+                .iter()
+                .map(|(time_us, uri)| Entry {
+                    time_us: *time_us,
+                    uri: uri.clone(),
+                })
+                .collect();
+            let asked = model.ask(&entries, &question);
+            let asked: Entries = asked
+                .into_iter()
+                .map(|entry| (entry.time_us, entry.uri))
+                .collect();
+            (served.into_iter().filter(told).collect::<Entries>(), asked)
+        });
+        outcome.pages += pages;
+        outcome.entries += served.len();
+        outcome.compare(
+            &format!("timeline of {reader} asked {query}"),
+            &served,
+            &expected,
+        );
+        Ok(())
     }
 
     /// What brute force gives. A record whose own time cannot be used stands
@@ -170,9 +272,20 @@ impl<'a> Oracle<'a> {
         reader: &str,
         limit: usize,
     ) -> Result<(Entries, usize), reqwest::Error> {
+        self.asked(feed, reader, limit, "").await
+    }
+
+    /// The same of a feed that is asked for less, or in another order.
+    async fn asked(
+        &self,
+        feed: &str,
+        reader: &str,
+        limit: usize,
+        query: &str,
+    ) -> Result<(Entries, usize), reqwest::Error> {
         let actor = reader.replace('%', "%25");
         let base = format!(
-            "http://{}/xrpc/com.example.getFeed?feed={feed}&actor={actor}",
+            "http://{}/xrpc/com.example.getFeed?feed={feed}&actor={actor}{query}",
             self.address
         );
         let (mut served, mut pages, mut cursor) = (Vec::new(), 0, String::new());
@@ -205,7 +318,7 @@ impl<'a> Oracle<'a> {
     }
 }
 
-fn difference(feed: &str, reader: &str, served: &Entries, expected: &Entries) -> String {
+fn difference(what: &str, served: &Entries, expected: &Entries) -> String {
     let missing: Vec<_> = expected
         .iter()
         .filter(|entry| !served.contains(entry))
@@ -215,7 +328,7 @@ fn difference(feed: &str, reader: &str, served: &Entries, expected: &Entries) ->
         .filter(|entry| !expected.contains(entry))
         .collect();
     format!(
-        "{feed} of {reader}: {} served, {} expected; missing {} such as {:?}, extra {} such as {:?}",
+        "{what}: {} served, {} expected; missing {} such as {:?}, extra {} such as {:?}",
         served.len(),
         expected.len(),
         missing.len(),

@@ -60,6 +60,9 @@ use crate::store::sqlite::SqliteStore;
 use crate::store::{Plan, SharedStore, StoreError};
 use crate::tend::{self, Tend};
 
+/// How often samples of metrics are put together; until then each is kept.
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
 /// Which parts of the river run in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -462,6 +465,15 @@ impl River {
         if let Some(file) = &config.log.file {
             router = router.merge(self.log(file, config, start)?);
         }
+        let mut stop = self.stop_sources.subscribe();
+        self.sources.push(tokio::spawn(async move {
+            while tokio::time::timeout(UPKEEP_EVERY, stop.changed())
+                .await
+                .is_err()
+            {
+                crate::metrics::recorder().run_upkeep();
+            }
+        }));
         let (settings, stop) = (config.serve.clone(), self.stop_server.subscribe());
         self.server = Some(tokio::spawn(async move {
             line::run(listener, router, &settings, stop).await;

@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use record::value::{Value, key_order};
 
 use crate::clock::{self, DAY_US, HOUR_US, MALFORMED};
+use crate::model::Said;
 use crate::rng::Rng;
 
 /// Collections of the world.
@@ -36,6 +37,8 @@ pub struct Draft {
     pub subject: Option<String>,
     /// Whether it satisfies its lexicon.
     pub sound: bool,
+    /// What it says, if it is a post.
+    pub said: Option<Said>,
 }
 
 /// A record that others refer to: URI and CID.
@@ -69,7 +72,8 @@ impl Default for Times {
     }
 }
 
-const WORDS: [&str; 48] = [
+/// What sentences are made of.
+pub const WORDS: [&str; 48] = [
     "river",
     "mill",
     "stone",
@@ -119,6 +123,9 @@ const WORDS: [&str; 48] = [
     "and",
     "with",
 ];
+
+/// Languages that posts are in.
+pub const LANGUAGES: [&str; 4] = ["en", "de", "ja", "pt-BR"];
 
 /// A map value in canonical key order.
 fn map(fields: Vec<(&'static str, Value<'static>)>) -> Value<'static> {
@@ -206,10 +213,14 @@ impl Composer {
             ("text", text(&*words)),
             ("createdAt", text(created)),
         ];
+        let mut said = Said {
+            text: words.clone(),
+            lang: None,
+        };
         if self.rng.chance(0.8) {
-            let language = ["en", "de", "ja", "pt-BR"];
-            let language = self.rng.pick(&language).copied().unwrap_or("en");
+            let language = self.rng.pick(&LANGUAGES).copied().unwrap_or("en");
             fields.push(("langs", Value::List(vec![text(language)])));
+            said.lang = Some(language.to_owned());
         }
         if let Some(parent) = parent {
             let both = vec![
@@ -230,6 +241,7 @@ impl Composer {
             created_us: Some(created_us),
             subject: None,
             sound: true,
+            said: Some(said),
         }
     }
 
@@ -261,6 +273,7 @@ impl Composer {
             created_us: Some(created_us),
             subject: Some(subject.to_owned()),
             sound: true,
+            said: None,
         }
     }
 
@@ -277,6 +290,7 @@ impl Composer {
             created_us: Some(created_us),
             subject: None,
             sound: true,
+            said: None,
         }
     }
 
@@ -295,6 +309,7 @@ impl Composer {
             created_us: Some(created_us),
             subject: None,
             sound: true,
+            said: None,
         }
     }
 
@@ -325,6 +340,7 @@ impl Composer {
             created_us,
             subject: None,
             sound: true,
+            said: None,
         }
     }
 

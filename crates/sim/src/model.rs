@@ -24,6 +24,35 @@ pub struct Fact {
     pub subject: Option<String>,
     /// Whether it satisfies its collection's lexicon, if there is one.
     pub sound: bool,
+    /// What it says, where its writer told.
+    pub said: Option<Said>,
+}
+
+/// What a post says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Words with one space between them.
+    pub text: String,
+    pub lang: Option<String>,
+}
+
+/// Which of a feed's entries are asked for, and in what order.
+#[derive(Debug, Clone, Default)]
+pub struct Question<'a> {
+    /// Words that must all be there.
+    pub words: Vec<&'a str>,
+    pub lang: Option<&'a str>,
+    /// Not dated before this.
+    pub since_us: Option<i64>,
+    /// By what is said, up or down, instead of by time.
+    pub by_text: Option<Direction>,
+}
+
+/// Which way values go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    Up,
+    Down,
 }
 
 impl Fact {
@@ -199,6 +228,34 @@ impl Model {
         entries.dedup();
         entries.reverse();
         entries
+    }
+
+    /// Those of a feed's entries that a question asks for, in its order.
+    pub fn ask(&self, entries: &[Entry], question: &Question<'_>) -> Vec<Entry> {
+        let mut asked: Vec<(String, Entry)> = Vec::new();
+        for entry in entries {
+            let Some(fact) = self.records.get(&entry.uri) else {
+                continue;
+            };
+            let Some(said) = &fact.said else { continue };
+            let words: Vec<&str> = said.text.split(' ').collect();
+            let dated = |since: i64| fact.created_us.is_some_and(|created| created >= since);
+            if question.words.iter().all(|word| words.contains(word))
+                && question
+                    .lang
+                    .is_none_or(|lang| said.lang.as_deref() == Some(lang))
+                && question.since_us.is_none_or(dated)
+            {
+                asked.push((said.text.clone(), entry.clone()));
+            }
+        }
+        // Entries come newest first, and a stable sort leaves them so within one text.
+        match question.by_text {
+            None => {}
+            Some(Direction::Up) => asked.sort_by(|a, b| a.0.cmp(&b.0)),
+            Some(Direction::Down) => asked.sort_by(|a, b| b.0.cmp(&a.0)),
+        }
+        asked.into_iter().map(|(_, entry)| entry).collect()
     }
 
     /// The visible records of a collection, newest first; of one account if

@@ -43,6 +43,7 @@ impl World {
                 created_us: record.created_us,
                 subject: None,
                 sound: record.sound,
+                said: None,
             });
         }
         let mut events = Vec::new();

@@ -404,6 +404,7 @@ impl World {
             created_us: draft.created_us,
             subject: draft.subject,
             sound: draft.sound,
+            said: draft.said,
         };
         if fact.collection == POST && fact.sound {
             self.recent.push_front(Reference {

@@ -109,13 +109,7 @@ impl Drawer {
     fn change(&self, state: &mut State, change: &Change) -> Result<(), StoreError> {
         let routes = &self.fanout.routes;
         let timelines = &mut state.timelines;
-        if let Change::Put { record, uri, .. } | Change::Delete { record, uri, .. } = change {
-            self.fanout.bodies.forget(*record);
-            let did = uri
-                .strip_prefix("at://")
-                .and_then(|uri| uri.split('/').next());
-            self.fanout.revs.remove(did.unwrap_or_default());
-        }
+        self.fanout.forget(change);
         match change {
             Change::Put { .. } => {} // in the batch
             Change::Delete { record, .. } => {

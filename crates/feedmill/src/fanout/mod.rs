@@ -30,7 +30,7 @@ use crate::clock::Micros;
 use crate::config;
 use crate::store::shown::{Shown, ShownPage};
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Loaded, Plan, Position, SharedStore, Store, StoreError};
+use crate::store::{Change, Loaded, Plan, Position, SharedStore, Store, StoreError};
 
 use bodies::Bodies;
 pub use draw::Drawer;
@@ -358,6 +358,16 @@ impl Fanout {
         // A full queue means that the reader stays cold for now.
         drop(self.registrations.try_send(registration));
         Ok(found)
+    }
+
+    /// Lets go of what a change makes untrue; under the engine's lock.
+    fn forget(&self, change: &Change) {
+        if let Change::Put { record, uri, .. } | Change::Delete { record, uri, .. } = change {
+            self.bodies.forget(*record);
+            let did = uri.strip_prefix("at://");
+            let did = did.and_then(|uri| uri.split('/').next());
+            self.revs.remove(did.unwrap_or_default());
+        }
     }
 
     /// The floor of an active reader's timeline, highest over the feed's targets: pages are

@@ -357,14 +357,14 @@ pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
         .merge(service::routes())
         .route("/.well-known/did.json", get(did_document))
         .merge(direct)
-        .layer(CompressionLayer::new())
-        .layer(middleware::from_fn_with_state(Arc::clone(&server), limits))
-        .layer(middleware::from_fn_with_state(
-            Arc::clone(&server),
-            rate::layer,
+        // One layer, the outermost first: each layer alone would be copied anew for every request.
+        .layer((
+            DefaultBodyLimit::max(body_bytes_max),
+            CorsLayer::permissive().max_age(Duration::from_secs(86400)),
+            middleware::from_fn_with_state(Arc::clone(&server), rate::layer),
+            middleware::from_fn_with_state(Arc::clone(&server), limits),
+            CompressionLayer::new(),
         ))
-        .layer(CorsLayer::permissive().max_age(Duration::from_secs(86400)))
-        .layer(DefaultBodyLimit::max(body_bytes_max))
         .with_state(server)
 }
 

@@ -14,6 +14,8 @@ use std::cmp::Ordering;
 use record::datetime;
 use record::value::Value;
 
+use super::ladder::text_rung;
+use super::page::Rung;
 use super::search::Search;
 
 /// How a field is compared.
@@ -49,6 +51,22 @@ impl Operand {
             || operand.boolean.is_some()
             || operand.time.is_some();
         means.then_some(operand)
+    }
+
+    /// The rungs on which a record stands whose value equals this; `None` if no few of them do.
+    pub fn rungs(&self) -> Option<Vec<Rung>> {
+        let declared = self.text.is_none();
+        match self.time {
+            // Equal moments may be written as different texts.
+            Some(_) if !declared => None,
+            Some(time) => Some(vec![Rung::Number(time)]),
+            None => {
+                let boolean = self.boolean.map(i64::from);
+                let numbers = self.number.into_iter().chain(boolean).map(Rung::Number);
+                let texts = self.text.iter().map(|text| text_rung(text));
+                Some(numbers.chain(texts).collect())
+            }
+        }
     }
 
     /// How a record's value compares to it; `None` if it does not.

@@ -23,6 +23,11 @@ pub enum Steps {
         path: String,
         compared: Option<Compared>,
     },
+    /// The items of a field that holds a list; a record stands on a rung for each, and is not sorted by them.
+    Items {
+        path: String,
+        compared: Option<Compared>,
+    },
     /// How many children stand under the record in a lane.
     Count { lane: LaneId, children: String },
 }
@@ -43,6 +48,10 @@ impl Ladder {
                 Some(compared) => format!("{nsid} by {path} as {compared:?}"),
                 None => format!("{nsid} by {path}"),
             },
+            Steps::Items { path, compared } => match compared {
+                Some(compared) => format!("{nsid} by items of {path} as {compared:?}"),
+                None => format!("{nsid} by items of {path}"),
+            },
             Steps::Count { children, .. } => format!("{nsid} by how many of {children}"),
         };
         Self {
@@ -52,13 +61,35 @@ impl Ladder {
         }
     }
 
-    /// Where a record stands by its field; `None` on a ladder of counts.
-    pub fn rung(&self, record: &Value<'_>) -> Option<Rung> {
+    /// Where a record stands by its field: on one rung, or on those of its items; on none of a ladder of counts.
+    pub fn rungs(&self, record: &Value<'_>) -> Vec<Rung> {
         match &self.steps {
-            Steps::Field { path, compared } => Some(rung(record.at(path), *compared)),
-            Steps::Count { .. } => None,
+            Steps::Field { path, compared } => vec![rung(record.at(path), *compared)],
+            Steps::Items { path, compared } => match record.at(path) {
+                Some(Value::List(items)) => {
+                    let mut rungs: Vec<Rung> = items
+                        .iter()
+                        .map(|item| rung(Some(item), *compared))
+                        .filter(|rung| *rung != Rung::Missing)
+                        .collect();
+                    rungs.sort();
+                    rungs.dedup();
+                    rungs
+                }
+                _ => Vec::new(),
+            },
+            Steps::Count { .. } => Vec::new(),
         }
     }
+}
+
+/// The rung of a text that was asked for.
+pub fn text_rung(text: &str) -> Rung {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    Rung::Text(text.get(..end).unwrap_or_default().to_owned())
 }
 
 fn rung(value: Option<&Value<'_>>, compared: Option<Compared>) -> Rung {
@@ -70,13 +101,7 @@ fn rung(value: Option<&Value<'_>>, compared: Option<Compared>) -> Rung {
         (Some(Value::Text(text)), Some(Compared::Time)) => {
             datetime::parse_us(text).map_or(Rung::Missing, Rung::Number)
         }
-        (Some(Value::Text(text)), None | Some(Compared::Text)) => {
-            let mut end = text.len().min(TEXT_BYTES_MAX);
-            while !text.is_char_boundary(end) {
-                end -= 1;
-            }
-            Rung::Text(text.get(..end).unwrap_or_default().to_owned())
-        }
+        (Some(Value::Text(text)), None | Some(Compared::Text)) => text_rung(text),
         _ => Rung::Missing,
     }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use record::value::Value;
 
 use crate::config::Config;
-use crate::config::collection::{Match, Relation};
+use crate::config::collection::{Match, Queryable, Relation};
 use crate::config::feed::{Feed, KeyRule};
 use crate::expression::{Expression, Scope};
 use crate::local::{self, LocalId};
@@ -227,13 +227,7 @@ impl Plan {
             }
             // Listed or not: an account that goes must find all that it wrote.
             plan.lane(nsid, &["author".to_owned()], None, &[], false);
-            for (path, queryable) in &collection.queryable {
-                let steps = Steps::Field {
-                    path: path.clone(),
-                    compared: queryable.compared,
-                };
-                plan.ladders.push(Ladder::new(nsid, steps));
-            }
+            plan.raise(nsid, &collection.queryable);
         }
         for (name, feed) in &config.feeds {
             let merged = plan.merged(config, feed);
@@ -388,6 +382,20 @@ impl Plan {
                 let relations = self.relations.entry(parent.collection.clone());
                 relations.or_default().push(related);
             }
+        }
+    }
+
+    /// The ladders of fields that may be asked and sorted by.
+    fn raise(&mut self, nsid: &str, fields: &BTreeMap<String, Queryable>) {
+        for (path, queryable) in fields {
+            let (path, compared) = (path.clone(), queryable.compared);
+            let steps = Steps::Field {
+                path: path.clone(),
+                compared,
+            };
+            self.ladders.push(Ladder::new(nsid, steps));
+            let steps = Steps::Items { path, compared };
+            self.ladders.push(Ladder::new(nsid, steps));
         }
     }
 
@@ -553,7 +561,10 @@ impl Plan {
         let ladders = self.ladders.iter().enumerate();
         let rungs = ladders
             .filter(|(_, ladder)| ladder.nsid == nsid)
-            .filter_map(|(index, ladder)| Some((LadderId(index), ladder.rung(value)?)))
+            .flat_map(|(index, ladder)| {
+                let rungs = ladder.rungs(value).into_iter();
+                rungs.map(move |rung| (LadderId(index), rung))
+            })
             .collect();
         Derived {
             lanes,

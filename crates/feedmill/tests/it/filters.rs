@@ -305,3 +305,49 @@ fn help_names_the_variables_that_override_the_file() {
         assert!(help.contains(name), "{name} is not in:\n{help}");
     }
 }
+
+/// Of a great many others nothing is looked at: the bound on looking is far below their number.
+#[test]
+fn an_equality_finds_the_few_among_the_many() {
+    use super::desk::{ALICE, Desk};
+    use feedmill::store::filter::{Field, Filter, Operand, Test};
+    use feedmill::store::{Lens, ListQuery, Store as _};
+    let desk = Desk::new(
+        "[collections.post]\ncollection = \"com.example.post\"\nvalidate = false\n\
+         [collections.post.queryable]\nlang = {}\ntags = {}\nn = { as = \"number\" }\nat = {}\n",
+    );
+    for n in 0..40 {
+        let rare = if n < 3 { "rare" } else { "common" };
+        let body = json!({"lang": rare, "tags": ["x", rare, rare], "n": n / 2, "at": "2026-01-01T00:00:00Z",
+            "createdAt": format!("2026-01-01T00:00:{n:02}Z")});
+        desk.put(ALICE, "post", &format!("p{n:02}"), &body.to_string());
+    }
+    let find = |path: &str, text: &str| -> (Vec<String>, bool) {
+        let equal = Filter::Field(Field {
+            path: path.into(),
+            test: Test::Equal,
+            operand: Operand::parse(text, None).unwrap(),
+        });
+        let query = ListQuery {
+            lane: desk.store.plan().listing("com.example.post").unwrap(),
+            did: None,
+            before: None,
+            limit: 2,
+            lens: Lens {
+                filters: vec![equal],
+                ..Lens::default()
+            },
+            scan_max: 4,
+        };
+        let page = desk.store.list(&query).unwrap();
+        let keys = page.rows.into_iter().map(|row| row.rkey).collect();
+        (keys, page.next.is_some())
+    };
+    let keys = |keys: [&str; 2]| keys.map(str::to_owned).to_vec();
+    assert_eq!(find("lang", "rare"), (keys(["p02", "p01"]), true));
+    assert_eq!(find("tags", "rare"), (keys(["p02", "p01"]), true));
+    assert_eq!(find("n", "0"), (keys(["p01", "p00"]), false));
+    assert_eq!(find("n", "text"), (Vec::new(), false));
+    // A moment may be written in many ways, so it is looked for among all.
+    assert_eq!(find("at", "2026-01-01T01:00:00+01:00").0.len(), 2);
+}

@@ -18,6 +18,7 @@ fn fact(did: &str, collection: &str, rkey: &str) -> Fact {
         created_us: Some(0),
         subject: None,
         sound: true,
+        said: None,
     }
 }
 

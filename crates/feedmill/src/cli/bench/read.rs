@@ -12,6 +12,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::routing::get;
+use axum::serve::ListenerExt as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use record::key::SigningKey;
@@ -431,6 +432,7 @@ pub(super) fn serve_static(bodies: &[PathBuf]) -> Result<(), Ending> {
     super::super::runtime()?.block_on(async move {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         super::say(&format!("serving on http://{}/", listener.local_addr()?));
+        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         axum::serve(listener, router).await?;
         Ok(())
     })

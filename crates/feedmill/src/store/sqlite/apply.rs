@@ -17,7 +17,7 @@ use crate::store::account::Accounting;
 use crate::store::batch::{Op, Put, Verdict};
 use crate::store::change::{Change, Published};
 use crate::store::letter::Fate;
-use crate::store::plan::Plan;
+use crate::store::plan::{Derived, Plan};
 
 pub(super) const LIVE: i64 = 0;
 pub(super) const DELETED: i64 = 1;
@@ -301,7 +301,7 @@ impl Apply<'_> {
         Ok(true)
     }
 
-    fn derived(&self, at: &Place<'_>, id: i64) -> Result<crate::store::plan::Derived, Error> {
+    fn derived(&self, at: &Place<'_>, id: i64) -> Result<Derived, Error> {
         let body: Option<String> = self
             .tx
             .prepare_cached("SELECT body FROM record WHERE id = ?1")?

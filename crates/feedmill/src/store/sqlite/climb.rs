@@ -18,7 +18,6 @@ use super::read::tail;
 use super::tally::{count, parent_name, rung};
 use crate::store::ladder::Steps;
 use crate::store::page::{Page, Position, Row, Rung, Sort};
-use crate::store::plan::Plan;
 
 /// Rows of one value read at once.
 const CHUNK: usize = 128;
@@ -44,10 +43,10 @@ impl Pick<'_> {
     }
 
     /// The same page of a feed that ends, whose records are few enough to be sorted here.
-    pub(super) fn arranged(&self, plan: &Plan, sort: &Sort, rows: Vec<Row>) -> Result<Page, Error> {
+    pub(super) fn arranged(&self, sort: &Sort, rows: Vec<Row>) -> Result<Page, Error> {
         let mut all = Vec::with_capacity(rows.len());
         for row in rows {
-            all.push((self.rung_of(plan, sort, &row)?, row));
+            all.push((self.rung_of(sort, &row)?, row));
         }
         all.sort_by(|a, b| {
             order(sort.descending, &a.0, &b.0).then_with(|| b.1.position().cmp(&a.1.position()))
@@ -72,8 +71,8 @@ impl Pick<'_> {
         Ok(walk.page)
     }
 
-    fn rung_of(&self, plan: &Plan, sort: &Sort, row: &Row) -> Result<Rung, Error> {
-        let ladder = plan.ladders.get(sort.ladder.0);
+    fn rung_of(&self, sort: &Sort, row: &Row) -> Result<Rung, Error> {
+        let ladder = self.plan.ladders.get(sort.ladder.0);
         let rung = match ladder.map(|ladder| &ladder.steps) {
             Some(Steps::Count { lane, .. }) => {
                 let name = parent_name(&row.did, &row.uri);
@@ -86,9 +85,9 @@ impl Pick<'_> {
             }
             Some(Steps::Field { .. }) => {
                 let record = record::json::from_json(&row.body).ok();
-                record.and_then(|record| ladder?.rung(&record))
+                record.and_then(|record| ladder?.rungs(&record).pop())
             }
-            None => None,
+            Some(Steps::Items { .. }) | None => None,
         };
         Ok(rung.unwrap_or(Rung::Missing))
     }

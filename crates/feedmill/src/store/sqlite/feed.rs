@@ -96,47 +96,15 @@ pub(super) fn feed(
         })
         .collect();
     let caps: Vec<Option<usize>> = query.lanes.iter().map(|(_, cap)| *cap).collect();
-    if let ([(lane, nsid)], [cap]) = (lanes.as_slice(), caps.as_slice()) {
-        let pick = Pick {
-            connection,
-            nsid,
+    if let ([lane], [cap]) = (lanes.as_slice(), caps.as_slice()) {
+        let seen = Seen {
             lane: *lane,
-            gate: Gate::Follower {
-                followed: &followed,
-                hidden: &hidden,
-            },
-            lens: &query.lens,
-            ids,
-            before: query.before.as_ref(),
-            limit: query.limit,
-            scan_max: query.scan_max,
+            cap: *cap,
+            followed: &followed,
+            hidden: &hidden,
         };
-        match (cap, &query.lens.sort) {
-            (None, _) => {
-                if let Some(page) = pick.page()? {
-                    return Ok(page);
-                }
-            }
-            (Some(_), Some(sort)) => {
-                let mut merge = Merge::new(
-                    connection,
-                    ids,
-                    lanes.clone(),
-                    followed.clone(),
-                    hidden.clone(),
-                    None,
-                    usize::MAX,
-                )?;
-                let all = FeedQuery {
-                    before: None,
-                    limit: usize::MAX,
-                    scan_max: usize::MAX,
-                    ..query.clone()
-                };
-                let capped = merge.page(&all, caps)?;
-                return pick.arranged(plan, sort, capped.rows);
-            }
-            (Some(_), None) => {}
+        if let Some(page) = looked_up(connection, plan, ids, query, &seen)? {
+            return Ok(page);
         }
     }
     // With a cap the newest entries must be counted, so the merge begins at the top.
@@ -155,6 +123,57 @@ pub(super) fn feed(
         query.scan_max,
     )?;
     merge.page(query, caps)
+}
+
+/// What a reader sees of one lane.
+struct Seen<'a> {
+    lane: (i64, &'a str),
+    cap: Option<usize>,
+    followed: &'a HashSet<i64>,
+    hidden: &'a HashSet<i64>,
+}
+
+/// The page by an index other than the lane's own; `None` if there is none for it.
+fn looked_up(
+    connection: &Connection,
+    plan: &Plan,
+    ids: &Ids,
+    query: &FeedQuery,
+    seen: &Seen<'_>,
+) -> Result<Option<Page>, Error> {
+    let pick = Pick {
+        connection,
+        nsid: seen.lane.1,
+        lane: seen.lane.0,
+        gate: Gate::Follower {
+            followed: seen.followed,
+            hidden: seen.hidden,
+        },
+        lens: &query.lens,
+        ids,
+        plan,
+        before: query.before.as_ref(),
+        limit: query.limit,
+        scan_max: query.scan_max,
+    };
+    match (seen.cap, &query.lens.sort) {
+        (None, _) => pick.page(),
+        (Some(_), None) => Ok(None),
+        (Some(_), Some(sort)) => {
+            // A feed that ends is no longer than its cap: all of it is read, then sorted.
+            let (followed, hidden) = (seen.followed.clone(), seen.hidden.clone());
+            let lanes = vec![seen.lane];
+            let mut merge = Merge::new(connection, ids, lanes, followed, hidden, None, usize::MAX)?;
+            let all = FeedQuery {
+                before: None,
+                limit: usize::MAX,
+                scan_max: usize::MAX,
+                ..query.clone()
+            };
+            let capped = merge.page(&all, vec![seen.cap])?;
+            pick.arranged(sort, capped.rows).map(Some)
+        }
+    }
 }
 
 fn is_hidden(connection: &Connection, account: i64) -> Result<bool, Error> {

@@ -18,6 +18,7 @@ mod graph;
 mod group;
 mod load;
 mod names;
+mod narrow;
 mod outbox;
 mod parked;
 mod pending;

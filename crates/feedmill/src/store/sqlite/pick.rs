@@ -16,6 +16,7 @@ use super::sieve::passes;
 use crate::store::StoreError;
 use crate::store::change::Change;
 use crate::store::page::{Candidates, Lens, Page, Position, Row};
+use crate::store::plan::Plan;
 
 /// Changes that an index may be behind; beyond it the lanes are walked instead.
 const BEHIND_MAX: usize = 5_000;
@@ -43,6 +44,7 @@ pub(super) struct Pick<'a> {
     pub(super) gate: Gate<'a>,
     pub(super) lens: &'a Lens,
     pub(super) ids: &'a Ids,
+    pub(super) plan: &'a Plan,
     pub(super) before: Option<&'a Position>,
     pub(super) limit: usize,
     pub(super) scan_max: usize,
@@ -54,7 +56,7 @@ impl Pick<'_> {
         match (&self.lens.sort, &self.lens.among) {
             (Some(sort), _) => self.sorted(sort).map(Some),
             (None, Some(among)) => self.picked(&**among),
-            (None, None) => Ok(None),
+            (None, None) => self.narrowed(),
         }
     }
 

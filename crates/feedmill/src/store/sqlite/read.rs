@@ -168,6 +168,7 @@ pub(super) fn list(
             gate: key.map_or(Gate::All, Gate::Key),
             lens: &query.lens,
             ids,
+            plan,
             before: query.before.as_ref(),
             limit: query.limit,
             scan_max: query.scan_max,
