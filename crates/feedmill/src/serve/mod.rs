@@ -469,14 +469,7 @@ async fn asked(
         _ => None,
     };
     let mut response = if name == "notifyOfUpdate" {
-        params.only(&[])?;
-        let client = request.extensions().get::<rate::Client>().copied();
-        let headers = request.headers().clone();
-        let body = match axum::body::Bytes::from_request(request, &()).await {
-            Ok(body) => body,
-            Err(rejection) => return Ok(rejection.into_response()),
-        };
-        notify::answer(&server, issuer.as_deref(), client, &headers, &body).await?
+        notified(server, issuer, &params, request).await?
     } else {
         let tags = request.headers().get(header::IF_NONE_MATCH);
         // Who proved who he is asks for himself, and that is looked at first.
@@ -508,6 +501,23 @@ async fn asked(
         response.extensions_mut().insert(standing);
     }
     Ok(response)
+}
+
+/// Answers who says that records were written.
+async fn notified(
+    server: Arc<Server>,
+    issuer: Option<String>,
+    params: &Params,
+    request: Request,
+) -> Result<Response, XrpcError> {
+    params.only(&[])?;
+    let client = request.extensions().get::<rate::Client>().copied();
+    let headers = request.headers().clone();
+    let body = match axum::body::Bytes::from_request(request, &()).await {
+        Ok(body) => body,
+        Err(rejection) => return Ok(rejection.into_response()),
+    };
+    notify::answer(&server, issuer.as_deref(), client, &headers, &body).await
 }
 
 /// Whether a method answers with the feed of the reader it names.
