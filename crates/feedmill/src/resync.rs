@@ -34,6 +34,8 @@ use crate::store::{AccountStatus, SharedStore, StoreError};
 
 /// Largest repository fetched.
 const REPO_BYTES_MAX: usize = 1 << 30;
+/// How long a repository may take: a large one from a slow host is far above an ordinary answer.
+const REPO_TIMEOUT: Duration = Duration::from_secs(600);
 /// Pause after a failed attempt, doubling up to `PAUSE_MAX`.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -227,7 +229,13 @@ impl Resync {
     async fn ask(&self, host: &str, address: &str) -> Result<(reqwest::Response, Permit), Failed> {
         let permit = self.hosts.ask(host, self.clock.now_us());
         let permit = permit.map_err(Failed::Later)?;
-        let response = self.resolver.client().get(address).send().await?;
+        let response = self
+            .resolver
+            .client()
+            .get(address)
+            .timeout(REPO_TIMEOUT)
+            .send()
+            .await?;
         let (status, now_us) = (response.status().as_u16(), self.clock.now_us());
         match self.hosts.heard(host, status, response.headers(), now_us) {
             Some(pause_us) => Err(Failed::Later(pause_us)),

@@ -80,6 +80,7 @@ struct Named {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Document {
+    id: String,
     #[serde(default)]
     also_known_as: Vec<String>,
     #[serde(default)]
@@ -98,6 +99,18 @@ struct Method {
 }
 
 impl Document {
+    /// Reads the document of a DID; one of another DID is not believed, whoever serves it.
+    fn read(did: &str, body: &[u8]) -> Result<Self, IdentityError> {
+        let document: Self = serde_json::from_slice(body)
+            .map_err(|_| IdentityError::Unresolvable("what is there is no DID document"))?;
+        match document.id == did {
+            true => Ok(document),
+            false => Err(IdentityError::Unresolvable(
+                "the DID document there is another DID's",
+            )),
+        }
+    }
+
     /// The host and the key; both forms of identifier are met, `#atproto` and `did:…#atproto`.
     fn named(&self) -> Named {
         let host = self
@@ -224,8 +237,7 @@ impl Resolver {
             return Err(IdentityError::Missing);
         }
         let body = limited(response.error_for_status()?, DOCUMENT_BYTES_MAX).await?;
-        let document: Document = serde_json::from_slice(&body)
-            .map_err(|_| IdentityError::Unresolvable("what is there is no DID document"))?;
+        let document = Document::read(did, &body)?;
         let named = document.named();
         self.known
             .insert(did.to_owned(), (std::time::Instant::now(), named.clone()));
@@ -270,7 +282,7 @@ mod tests {
     use super::*;
 
     fn key_in(method: &str) -> Option<PublicKey> {
-        let text = format!("{{\"verificationMethod\":[{method}]}}");
+        let text = format!("{{\"id\":\"did:plc:a\",\"verificationMethod\":[{method}]}}");
         let document: Document = serde_json::from_str(&text).unwrap();
         document.named().key
     }
@@ -297,5 +309,12 @@ mod tests {
             key.to_multikey()
         );
         assert!(key_in(&other).is_none());
+    }
+
+    #[test]
+    fn a_document_of_another_did_is_not_believed() {
+        let body = br#"{"id":"did:web:a.example"}"#;
+        assert!(Document::read("did:web:a.example", body).is_ok());
+        assert!(Document::read("did:web:b.example", body).is_err());
     }
 }

@@ -469,14 +469,7 @@ async fn asked(
         _ => None,
     };
     let mut response = if name == "notifyOfUpdate" {
-        params.only(&[])?;
-        let client = request.extensions().get::<rate::Client>().copied();
-        let headers = request.headers().clone();
-        let body = match axum::body::Bytes::from_request(request, &()).await {
-            Ok(body) => body,
-            Err(rejection) => return Ok(rejection.into_response()),
-        };
-        notify::answer(&server, issuer.as_deref(), client, &headers, &body).await?
+        notified(server, issuer, &params, request).await?
     } else {
         let tags = request.headers().get(header::IF_NONE_MATCH);
         // Who proved who he is asks for himself, and that is looked at first.
@@ -489,12 +482,8 @@ async fn asked(
         let tags = tags.cloned();
         let nsid = nsid.to_owned();
         let answered = blocking(server, move |server| {
-            if let (Some(issuer), true) = (&issuer, is_feed(&nsid))
-                && server.actor(params.need("actor")?)? != *issuer
-            {
-                return Err(XrpcError::forbidden(
-                    "feed actor must match the service-auth issuer",
-                ));
+            if let (Some(issuer), true) = (&issuer, is_feed(&nsid)) {
+                own_feed(server, &params, issuer)?;
             }
             let answer = server.call(&nsid, &params)?;
             Ok(match word {
@@ -508,6 +497,33 @@ async fn asked(
         response.extensions_mut().insert(standing);
     }
     Ok(response)
+}
+
+/// Who proved who he is reads his own feed and nobody else's.
+fn own_feed(server: &Server, params: &Params, issuer: &str) -> Result<(), XrpcError> {
+    match server.actor(params.need("actor")?)? == issuer {
+        true => Ok(()),
+        false => Err(XrpcError::forbidden(
+            "feed actor must match the service-auth issuer",
+        )),
+    }
+}
+
+/// Answers who says that records were written.
+async fn notified(
+    server: Arc<Server>,
+    issuer: Option<String>,
+    params: &Params,
+    request: Request,
+) -> Result<Response, XrpcError> {
+    params.only(&[])?;
+    let client = request.extensions().get::<rate::Client>().copied();
+    let headers = request.headers().clone();
+    let body = match axum::body::Bytes::from_request(request, &()).await {
+        Ok(body) => body,
+        Err(rejection) => return Ok(rejection.into_response()),
+    };
+    notify::answer(&server, issuer.as_deref(), client, &headers, &body).await
 }
 
 /// Whether a method answers with the feed of the reader it names.

@@ -9,10 +9,15 @@
 
 use std::collections::BTreeMap;
 
+use record::value::Value;
+
+use crate::config::Config;
+use crate::config::feed::Feed;
 use crate::config::merge::Shown;
+use crate::expression::Scope;
 
 use super::page::Row;
-use super::plan::{Lane, LaneId};
+use super::plan::{Lane, LaneId, Plan};
 
 /// A merged feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,4 +133,135 @@ pub struct ActivityQuery {
     /// Activities passed over first.
     pub skip: usize,
     pub count: bool,
+}
+
+/// What a lane decides about one record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// The condition that does not hold for it.
+    pub fails: Option<String>,
+    /// The rule that replaced its keys.
+    pub rule: Option<String>,
+    pub keys: Vec<String>,
+}
+
+impl Plan {
+    /// The one lane of a merged feed, and what its targets bring to it.
+    pub(super) fn merged(&mut self, config: &Config, feed: &Feed) -> Option<Merged> {
+        let window_us = feed.window_us()?;
+        let mut parts = Vec::new();
+        let mut types = BTreeMap::new();
+        let mut spec = format!("merged within {window_us}");
+        for target in feed.targets() {
+            let Some(nsid) = config.nsid(&target.collection) else {
+                continue;
+            };
+            let condition = target.condition.as_deref();
+            let rule = Lane::new(
+                self.spec(nsid, &target.keys, condition, feed.rules()),
+                nsid,
+                &target.keys,
+                condition,
+                feed.rules(),
+            );
+            let merge = target.merge.unwrap_or_else(|| "uri".to_owned());
+            spec.push_str(&format!(
+                " | {} by {merge} with {}",
+                rule.spec,
+                target.union.join(" ")
+            ));
+            types.insert(nsid.to_owned(), target.activity);
+            parts.push((rule, merge, target.union));
+        }
+        let known = self.lanes.iter().position(|lane| lane.spec == spec);
+        let lane = LaneId(known.unwrap_or(self.lanes.len()));
+        if known.is_none() {
+            self.lanes.push(Lane::new(spec, "", &[], None, &[]));
+            for (rule, merge, union) in parts {
+                let merges = self.merges.entry(rule.nsid.clone()).or_default();
+                merges.push(MergedTarget {
+                    lane,
+                    window_us,
+                    rule,
+                    merge,
+                    union,
+                });
+            }
+        }
+        let shown = feed.activity.clone().unwrap_or_default();
+        Some(Merged {
+            lane,
+            window_us,
+            shown,
+            types,
+        })
+    }
+
+    /// The collections whose records are in a lane.
+    pub fn collections_of(&self, lane: LaneId) -> Vec<&str> {
+        let plain = self.lanes.get(lane.0).map(|lane| lane.nsid.as_str());
+        let merges = self.merges.iter();
+        let merged = merges.filter(|(_, targets)| targets.iter().any(|target| target.lane == lane));
+        plain
+            .filter(|nsid| !nsid.is_empty())
+            .into_iter()
+            .chain(merged.map(|(nsid, _)| nsid.as_str()))
+            .collect()
+    }
+
+    /// What a lane decides about a record; `None` if the lane is not for its collection.
+    pub fn judge(&self, lane: LaneId, nsid: &str, did: &str, value: &Value<'_>) -> Option<Judged> {
+        let merges = self.merges.get(nsid).into_iter().flatten();
+        let merged = merges
+            .filter(|target| target.lane == lane)
+            .map(|target| &target.rule);
+        let plain = self.lanes.get(lane.0).filter(|lane| lane.nsid == nsid);
+        let scope = Scope::new(did, "", value);
+        let mut fails = None;
+        for rule in merged.chain(plain) {
+            if let Some(condition) = &rule.condition
+                && condition.holds(&scope) != Ok(true)
+            {
+                fails = Some(condition.text().to_owned());
+                continue;
+            }
+            let mut rules = rule.rules.iter();
+            let replaced = rules.find(|(when, _)| when.holds(&scope) == Ok(true));
+            return Some(Judged {
+                fails: None,
+                rule: replaced.map(|(when, _)| when.text().to_owned()),
+                keys: self.keys(rule, did, value),
+            });
+        }
+        fails.map(|condition| Judged {
+            fails: Some(condition),
+            ..Judged::default()
+        })
+    }
+
+    /// What a record brings to its group; `None` if it is not in the feed.
+    pub(super) fn part(&self, target: &MergedTarget, did: &str, value: &Value<'_>) -> Option<Part> {
+        let nsid = &target.rule.nsid;
+        let keys = self.keys(&target.rule, did, value);
+        if keys.is_empty() {
+            return None;
+        }
+        let mut union: Vec<String> = Vec::new();
+        for path in &target.union {
+            union.extend(self.named(nsid, path, value));
+        }
+        Some(Part {
+            lane: target.lane,
+            window_us: target.window_us,
+            nsid: nsid.clone(),
+            author: self.author(nsid, did, value)?,
+            // A record without its merge key is about itself.
+            merge: match target.merge.as_str() {
+                "uri" => None,
+                path => self.named(nsid, path, value),
+            },
+            keys,
+            union,
+        })
+    }
 }

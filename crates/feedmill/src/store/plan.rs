@@ -46,15 +46,15 @@ pub struct Lane {
     /// `author` or dotted paths.
     pub keys: Vec<String>,
     /// Only records for which it is true are in the lane.
-    condition: Option<Expression>,
+    pub(super) condition: Option<Expression>,
     /// The first that is true replaces the keys.
-    rules: Vec<(Expression, Vec<String>)>,
+    pub(super) rules: Vec<(Expression, Vec<String>)>,
     /// How many stand under each key is kept.
     pub counted: bool,
 }
 
 impl Lane {
-    fn new(
+    pub(super) fn new(
         spec: String,
         nsid: &str,
         keys: &[String],
@@ -181,17 +181,7 @@ pub struct Plan {
     pub parked_max: usize,
     rules: BTreeMap<String, Vec<Rule>>,
     /// Targets of merged feeds by collection.
-    merges: BTreeMap<String, Vec<MergedTarget>>,
-}
-
-/// What a lane decides about one record.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Judged {
-    /// The condition that does not hold for it.
-    pub fails: Option<String>,
-    /// The rule that replaced its keys.
-    pub rule: Option<String>,
-    pub keys: Vec<String>,
+    pub(super) merges: BTreeMap<String, Vec<MergedTarget>>,
 }
 
 /// What one record derives.
@@ -285,69 +275,6 @@ impl Plan {
             .collect()
     }
 
-    /// The one lane of a merged feed, and what its targets bring to it.
-    fn merged(&mut self, config: &Config, feed: &Feed) -> Option<Merged> {
-        let window_us = feed.window_us()?;
-        let mut parts = Vec::new();
-        let mut types = BTreeMap::new();
-        let mut spec = format!("merged within {window_us}");
-        for target in feed.targets() {
-            let Some(nsid) = config.nsid(&target.collection) else {
-                continue;
-            };
-            let condition = target.condition.as_deref();
-            let rule = Lane::new(
-                self.spec(nsid, &target.keys, condition, feed.rules()),
-                nsid,
-                &target.keys,
-                condition,
-                feed.rules(),
-            );
-            let merge = target.merge.unwrap_or_else(|| "uri".to_owned());
-            spec.push_str(&format!(
-                " | {} by {merge} with {}",
-                rule.spec,
-                target.union.join(" ")
-            ));
-            types.insert(nsid.to_owned(), target.activity);
-            parts.push((rule, merge, target.union));
-        }
-        let known = self.lanes.iter().position(|lane| lane.spec == spec);
-        let lane = LaneId(known.unwrap_or(self.lanes.len()));
-        if known.is_none() {
-            self.lanes.push(Lane::new(spec, "", &[], None, &[]));
-            for (rule, merge, union) in parts {
-                let merges = self.merges.entry(rule.nsid.clone()).or_default();
-                merges.push(MergedTarget {
-                    lane,
-                    window_us,
-                    rule,
-                    merge,
-                    union,
-                });
-            }
-        }
-        let shown = feed.activity.clone().unwrap_or_default();
-        Some(Merged {
-            lane,
-            window_us,
-            shown,
-            types,
-        })
-    }
-
-    /// The collections whose records are in a lane.
-    pub fn collections_of(&self, lane: LaneId) -> Vec<&str> {
-        let plain = self.lanes.get(lane.0).map(|lane| lane.nsid.as_str());
-        let merges = self.merges.iter();
-        let merged = merges.filter(|(_, targets)| targets.iter().any(|target| target.lane == lane));
-        plain
-            .filter(|nsid| !nsid.is_empty())
-            .into_iter()
-            .chain(merged.map(|(nsid, _)| nsid.as_str()))
-            .collect()
-    }
-
     fn relate(&mut self, config: &Config) {
         let profiles = config
             .profiles
@@ -430,7 +357,7 @@ impl Plan {
     }
 
     /// The text of all that decides a lane's rows.
-    fn spec(
+    pub(super) fn spec(
         &self,
         nsid: &str,
         keys: &[String],
@@ -517,7 +444,7 @@ impl Plan {
     }
 
     /// The key of a record's author.
-    fn author(&self, nsid: &str, did: &str, value: &Value<'_>) -> Option<String> {
+    pub(super) fn author(&self, nsid: &str, did: &str, value: &Value<'_>) -> Option<String> {
         match self.actors.get(nsid) {
             Some(field) if did == local::REPO => Some(LocalId::from_field(value.at(field)?)?.did()),
             _ => Some(did.to_owned()),
@@ -525,7 +452,7 @@ impl Plan {
     }
 
     /// The key that a field names; ids of direct records may be numbers.
-    fn named(&self, nsid: &str, path: &str, value: &Value<'_>) -> Option<String> {
+    pub(super) fn named(&self, nsid: &str, path: &str, value: &Value<'_>) -> Option<String> {
         match value.at(path)? {
             Value::Text(text) => Some(text.as_ref().to_owned()),
             Value::Int(number) if self.actors.contains_key(nsid) => Some(number.to_string()),
@@ -575,7 +502,7 @@ impl Plan {
     }
 
     /// The keys a record stands under in a lane; none if it is not in it.
-    fn keys(&self, lane: &Lane, did: &str, value: &Value<'_>) -> Vec<String> {
+    pub(super) fn keys(&self, lane: &Lane, did: &str, value: &Value<'_>) -> Vec<String> {
         let paths = lane.paths(|| Scope::new(did, "", value));
         let mut keys: Vec<String> = Vec::with_capacity(paths.len());
         for path in paths {
@@ -591,61 +518,5 @@ impl Plan {
             }
         }
         keys
-    }
-
-    /// What a lane decides about a record; `None` if the lane is not for its collection.
-    pub fn judge(&self, lane: LaneId, nsid: &str, did: &str, value: &Value<'_>) -> Option<Judged> {
-        let merges = self.merges.get(nsid).into_iter().flatten();
-        let merged = merges
-            .filter(|target| target.lane == lane)
-            .map(|target| &target.rule);
-        let plain = self.lanes.get(lane.0).filter(|lane| lane.nsid == nsid);
-        let scope = Scope::new(did, "", value);
-        let mut fails = None;
-        for rule in merged.chain(plain) {
-            if let Some(condition) = &rule.condition
-                && condition.holds(&scope) != Ok(true)
-            {
-                fails = Some(condition.text().to_owned());
-                continue;
-            }
-            let mut rules = rule.rules.iter();
-            let replaced = rules.find(|(when, _)| when.holds(&scope) == Ok(true));
-            return Some(Judged {
-                fails: None,
-                rule: replaced.map(|(when, _)| when.text().to_owned()),
-                keys: self.keys(rule, did, value),
-            });
-        }
-        fails.map(|condition| Judged {
-            fails: Some(condition),
-            ..Judged::default()
-        })
-    }
-
-    /// What a record brings to its group; `None` if it is not in the feed.
-    fn part(&self, target: &MergedTarget, did: &str, value: &Value<'_>) -> Option<Part> {
-        let nsid = &target.rule.nsid;
-        let keys = self.keys(&target.rule, did, value);
-        if keys.is_empty() {
-            return None;
-        }
-        let mut union: Vec<String> = Vec::new();
-        for path in &target.union {
-            union.extend(self.named(nsid, path, value));
-        }
-        Some(Part {
-            lane: target.lane,
-            window_us: target.window_us,
-            nsid: nsid.clone(),
-            author: self.author(nsid, did, value)?,
-            // A record without its merge key is about itself.
-            merge: match target.merge.as_str() {
-                "uri" => None,
-                path => self.named(nsid, path, value),
-            },
-            keys,
-            union,
-        })
     }
 }

@@ -174,9 +174,7 @@ impl Desk {
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(sql)?;
-        let version = tx
-            .pragma_query_value(None, "data_version", |row| row.get(0))
-            .map_err(sql)?;
+        let version = version(&tx)?;
         if std::mem::replace(&mut self.version, version) != version {
             self.names.forget();
         }
@@ -241,6 +239,12 @@ impl Desk {
         self.head.moved.notify_all();
         Ok(done)
     }
+}
+
+/// Another number than before: another process has written meanwhile.
+fn version(tx: &Connection) -> Result<i64, StoreError> {
+    tx.pragma_query_value(None, "data_version", |row| row.get(0))
+        .map_err(sql)
 }
 
 fn apply_all<'a>(apply: &mut Apply<'a>, items: &'a [Item]) -> Result<(), StoreError> {
