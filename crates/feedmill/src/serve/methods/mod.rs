@@ -4,10 +4,12 @@
 //! Out:   for each method its name, parameters, answer, errors and who may ask;
 //!        from it the lexicons for code generators, the OpenAPI document and
 //!        the table in docs/api.md.
-//! Never: a method served and not described, or described and not served; a
-//!        parameter here that its handler refuses. Tests hold both.
+//! Never: a method described and not served; a parameter here that its handler
+//!        refuses. Tests hold both.
 //!
 //! The log has a protocol of its own (docs/protocol.md) and is not in here.
+//! `getFollowingFeed` and `subscribeFeed` are told in docs/operations.md and
+//! are not in here yet.
 
 // Methods under an NSID.
 mod network;
