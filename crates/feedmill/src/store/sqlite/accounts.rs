@@ -388,10 +388,6 @@ impl<'a> Apply<'a> {
             }) += 1;
             return Ok(());
         }
-        let was_visible = AccountStatus::from_code(known.status).visible();
-        if was_visible && !status.visible() {
-            self.books().recount(self.names, key, did, -1)?;
-        }
         self.tally.applied += 1;
         self.stand(key, did, &known, (status, time_us))
     }
@@ -414,6 +410,10 @@ impl<'a> Apply<'a> {
         known: &Known,
         (status, time_us): (AccountStatus, Micros),
     ) -> Result<(), Error> {
+        let was_visible = AccountStatus::from_code(known.status).visible();
+        if was_visible && !status.visible() {
+            self.books().recount(self.names, key, did, -1)?;
+        }
         self.tx
             .prepare_cached(
                 "INSERT INTO account (key, status, status_us) VALUES (?1, ?2, ?3)
@@ -421,10 +421,13 @@ impl<'a> Apply<'a> {
             )?
             .execute(params![key, status.code(), time_us])?;
         self.names.accounts.remove(&key);
+        if !was_visible && status.visible() {
+            self.books().recount(self.names, key, did, 1)?;
+        }
         if status == AccountStatus::Deleted {
             self.purge(key, did, known)?;
         }
-        if AccountStatus::from_code(known.status).visible() != status.visible() {
+        if was_visible != status.visible() {
             self.changes.push(Change::Account {
                 key,
                 did: did.to_owned(),
