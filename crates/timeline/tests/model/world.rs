@@ -93,11 +93,18 @@ impl World {
 
     /// Whether a follow (or being oneself) brings the post to the reader.
     pub(crate) fn reaches(&self, post: &Post, feed: usize, reader: u32) -> bool {
-        post.feed == feed
-            && post.keys.iter().any(|key| {
-                self.follows.contains(&(feed, reader, *key))
-                    || (self.include_self[feed] && *key == reader)
-            })
+        post.feed == feed && post.keys.iter().any(|key| self.brings(feed, reader, *key))
+    }
+
+    fn brings(&self, feed: usize, reader: u32, key: u32) -> bool {
+        self.follows.contains(&(feed, reader, key)) || (self.include_self[feed] && key == reader)
+    }
+
+    /// Whether it comes by a key that the reader does not hide.
+    fn comes_openly(&self, post: &Post, feed: usize, reader: u32) -> bool {
+        let hides = |key: u32| self.hides.contains(&(feed, reader, key));
+        let mut keys = post.keys.iter();
+        keys.any(|key| self.brings(feed, reader, *key) && !hides(*key))
     }
 
     /// All the reader sees, newest first. `target` `None` is a mixed page.
@@ -107,6 +114,7 @@ impl World {
             .iter()
             .filter(|post| target.is_none_or(|target| post.target == target))
             .filter(|post| self.reaches(post, feed, reader))
+            .filter(|post| self.comes_openly(post, feed, reader))
             .filter(|post| !self.hidden_accounts.contains(&post.author))
             .filter(|post| !self.hides.contains(&(feed, reader, post.author)))
             .collect();
