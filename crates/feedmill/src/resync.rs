@@ -40,7 +40,7 @@ const REPO_TIMEOUT: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How often marked accounts are looked for without a hint.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Accounts looked at in one turn, beside those that are busy or resting.
 const LOOK_MAX: usize = 1000;
 /// A reader's account that failed up to this pause is given up, if nothing but the reading asked for it.
