@@ -32,8 +32,9 @@ async fn feeds_from_a_tap_equal_the_model_and_everything_is_acknowledged_once() 
         counted.received > 300 && counted.adds_up()
     };
     assert!(received(&river));
-    let (acked, repeated, strange) = network.tap_told();
-    assert!(acked > 300, "{acked}");
+    // Feeds may be whole before the last acknowledgement has left.
+    until(|| network.tap_told().0 > 300).await;
+    let (_, repeated, strange) = network.tap_told();
     assert_eq!((repeated, strange), (0, 0));
     let stream = &status(&river).await["ingestion"]["streams"][0];
     assert_eq!(stream["kind"], "tap");
