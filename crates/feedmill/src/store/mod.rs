@@ -34,6 +34,8 @@ pub mod plan;
 pub mod queue;
 // References between records.
 pub mod reference;
+// Where a change leads.
+pub(crate) mod routes;
 // Business rules, compiled.
 pub mod rule;
 // Which records hold the words that somebody typed.
