@@ -49,7 +49,11 @@ pub(super) fn engine_settings(settings: &config::Timelines, plan: &Plan) -> Sett
 }
 
 /// A fresh engine, loaded from one snapshot of the store.
-pub(super) fn load(settings: &Settings, routes: &Routes, store: &dyn Store) -> Result<State, StoreError> {
+pub(super) fn load(
+    settings: &Settings,
+    routes: &Routes,
+    store: &dyn Store,
+) -> Result<State, StoreError> {
     let lanes: usize = settings.feeds.iter().map(|feed| feed.targets.len()).sum();
     let lane_max = (settings.window_bytes_max / timeline::RECORD_BYTES / lanes.max(1)).max(1);
     // The position is known only after the visit; nothing reads the engine before that.

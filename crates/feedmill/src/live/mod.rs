@@ -23,8 +23,8 @@ use tokio::sync::{mpsc, watch};
 use tracing::error;
 
 use crate::metrics as names;
-use crate::store::sqlite::SqliteStore;
 use crate::store::routes::Routes;
+use crate::store::sqlite::SqliteStore;
 use crate::store::{Change, Plan, SharedStore, StoreError};
 use view::{Entries, View};
 
