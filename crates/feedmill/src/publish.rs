@@ -90,12 +90,13 @@ impl Publisher {
             };
             after = last.clone();
             let asked: Vec<&str> = uris.iter().map(String::as_str).collect();
-            let notices: Vec<Notice> = store
-                .versions(&asked)?
-                .into_iter()
-                .flatten()
-                .map(|version| notice(version, false))
-                .collect();
+            let mut notices = Vec::with_capacity(asked.len());
+            for (uri, version) in asked.iter().zip(store.versions(&asked)?) {
+                notices.push(match version {
+                    Some(version) => notice(version, false),
+                    None => traceless(store, uri)?,
+                });
+            }
             self.publish(from, None, &notices)?;
         }
     }
@@ -137,10 +138,8 @@ impl Publisher {
                     Some(version) => notice(version, *live),
                     None => {
                         // Its account is gone, perhaps after it had been hidden for long.
-                        dids.extend(did_of(uri));
-                        Notice::Traceless {
-                            uri: (*uri).to_owned(),
-                        }
+                        dids.extend(split(uri).map(|(did, ..)| did));
+                        traceless(store, uri)?
                     }
                 });
             }
@@ -165,6 +164,8 @@ impl Publisher {
 
     fn start_anew(&self, store: &dyn Store, from: Option<i64>) -> Result<i64, Halt> {
         let head = store.head()?;
+        // In the order of [`Self::take`], for the same reasons.
+        self.tell_accounts(store, from, false)?;
         let mut after = 0;
         loop {
             let slice = store.versions_after(after, SLICE_MAX)?;
@@ -176,19 +177,33 @@ impl Publisher {
                 .collect();
             self.publish(from, None, &notices)?;
         }
+        self.tell_accounts(store, from, true)?;
+        self.publish(from, Some(head), &[])?;
+        Ok(head)
+    }
+
+    /// Tells how every account stands that may be seen, or every other.
+    fn tell_accounts(
+        &self,
+        store: &dyn Store,
+        from: Option<i64>,
+        visible: bool,
+    ) -> Result<(), Halt> {
         let mut after = 0;
         loop {
             let slice = store.standings(after, SLICE_MAX)?;
-            let Some(last) = slice.last() else { break };
+            let Some(last) = slice.last() else {
+                return Ok(());
+            };
             after = last.key;
             let mut notices = Vec::with_capacity(slice.len());
             for standing in &slice {
-                notices.push(self.tell_account(store, from, standing)?);
+                if standing.status.visible() == visible {
+                    notices.push(self.tell_account(store, from, standing)?);
+                }
             }
             self.publish(from, None, &notices)?;
         }
-        self.publish(from, Some(head), &[])?;
-        Ok(head)
     }
 }
 
@@ -297,8 +312,39 @@ fn touched(changes: &[Change]) -> (Vec<(&str, bool)>, BTreeSet<&str>) {
     (uris, dids)
 }
 
-fn did_of(uri: &str) -> Option<&str> {
-    uri.strip_prefix("at://")?.split('/').next()
+/// The DID, collection and record key of a URI.
+fn split(uri: &str) -> Option<(&str, &str, &str)> {
+    let mut parts = uri.strip_prefix("at://")?.splitn(3, '/');
+    Some((parts.next()?, parts.next()?, parts.next()?))
+}
+
+/// What to tell of a record of which the store keeps no trace: its account was deleted. Where the
+/// account has come back, nobody who missed the deletion would learn of it otherwise.
+fn traceless(store: &dyn Store, uri: &str) -> Result<Notice, Halt> {
+    let gone = Notice::Traceless { uri: uri.into() };
+    let Some((did, collection, rkey)) = split(uri) else {
+        return Ok(gone);
+    };
+    let account = store.account(did)?;
+    let Some(account) = account.filter(|account| account.status != AccountStatus::Deleted) else {
+        return Ok(gone);
+    };
+    // Looked for again behind the revision: what comes after this has a higher one.
+    if let Some(version) = store.versions(&[uri])?.into_iter().flatten().next() {
+        return Ok(notice(version, false));
+    }
+    Ok(Notice::Record {
+        rev: account.rev,
+        event: RecordEvent {
+            did: did.into(),
+            collection: collection.into(),
+            rkey: rkey.into(),
+            rev: Tid::from_bits(account.rev).to_string(),
+            seen_us: 0,
+            live: false,
+            content: None,
+        },
+    })
 }
 
 fn notice(version: Version, live: bool) -> Notice {
