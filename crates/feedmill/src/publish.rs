@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::replicate::event::{AccountEvent, RecordEvent};
 use crate::replicate::log::Log;
 use crate::replicate::sqlite::published::{Desk, Notice, PublishError};
-use crate::store::{AccountStatus, Change, Standing, Store, Version};
+use crate::store::{AccountStatus, Change, Outbox, Standing, Version};
 
 /// The namespace of all published feeds.
 pub const NAMESPACE: &str = "records";
@@ -77,7 +77,7 @@ impl Publisher {
 
     /// Tells all known records of an account that is back, in slices; each is told once however
     /// often this is interrupted.
-    fn revive(&self, store: &dyn Store, from: Option<i64>, did: &str) -> Result<(), Halt> {
+    fn revive(&self, store: &dyn Outbox, from: Option<i64>, did: &str) -> Result<(), Halt> {
         let mut after = String::new();
         loop {
             let uris = self
@@ -102,7 +102,7 @@ impl Publisher {
 
     fn tell_account(
         &self,
-        store: &dyn Store,
+        store: &dyn Outbox,
         from: Option<i64>,
         standing: &Standing,
     ) -> Result<Notice, Halt> {
@@ -123,7 +123,7 @@ impl Publisher {
 
     fn take(
         &self,
-        store: &dyn Store,
+        store: &dyn Outbox,
         changes: &[Change],
         from: Option<i64>,
         position: i64,
@@ -163,7 +163,7 @@ impl Publisher {
         Ok(self.publish(from, Some(position), &ordered)?)
     }
 
-    fn start_anew(&self, store: &dyn Store, from: Option<i64>) -> Result<i64, Halt> {
+    fn start_anew(&self, store: &dyn Outbox, from: Option<i64>) -> Result<i64, Halt> {
         let head = store.head()?;
         let mut after = 0;
         loop {
@@ -204,7 +204,7 @@ impl Branch for Publisher {
 
     fn apply(
         &mut self,
-        store: &dyn Store,
+        store: &dyn Outbox,
         changes: &[Change],
         position: i64,
     ) -> Result<(), BranchError> {
@@ -223,7 +223,7 @@ impl Branch for Publisher {
         }
     }
 
-    fn rebuild(&mut self, store: &dyn Store) -> Result<i64, BranchError> {
+    fn rebuild(&mut self, store: &dyn Outbox) -> Result<i64, BranchError> {
         let from = self.position()?;
         match self.start_anew(store, from) {
             Err(Halt::Stale) => Ok(self.position()?.unwrap_or(0)),
