@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::replicate::event::{AccountEvent, RecordEvent};
 use crate::replicate::log::Log;
 use crate::replicate::sqlite::published::{Desk, Notice, PublishError};
-use crate::store::{AccountStatus, Change, Standing, Store, Version};
+use crate::store::{AccountStatus, Change, Outbox, Standing, Version};
 
 /// The namespace of all published feeds.
 pub const NAMESPACE: &str = "records";
@@ -77,7 +77,7 @@ impl Publisher {
 
     /// Tells all known records of an account that is back, in slices; each is told once however
     /// often this is interrupted.
-    fn revive(&self, store: &dyn Store, from: Option<i64>, did: &str) -> Result<(), Halt> {
+    fn revive(&self, store: &dyn Outbox, from: Option<i64>, did: &str) -> Result<(), Halt> {
         let mut after = String::new();
         loop {
             let uris = self
@@ -103,7 +103,7 @@ impl Publisher {
 
     fn tell_account(
         &self,
-        store: &dyn Store,
+        store: &dyn Outbox,
         from: Option<i64>,
         standing: &Standing,
     ) -> Result<Notice, Halt> {
@@ -124,7 +124,7 @@ impl Publisher {
 
     fn take(
         &self,
-        store: &dyn Store,
+        store: &dyn Outbox,
         changes: &[Change],
         from: Option<i64>,
         position: i64,
@@ -162,7 +162,7 @@ impl Publisher {
         Ok(self.publish(from, Some(position), &ordered)?)
     }
 
-    fn start_anew(&self, store: &dyn Store, from: Option<i64>) -> Result<i64, Halt> {
+    fn start_anew(&self, store: &dyn Outbox, from: Option<i64>) -> Result<i64, Halt> {
         let head = store.head()?;
         // In the order of [`Self::take`], for the same reasons.
         self.tell_accounts(store, from, false)?;
@@ -185,7 +185,7 @@ impl Publisher {
     /// Tells how every account stands that may be seen, or every other.
     fn tell_accounts(
         &self,
-        store: &dyn Store,
+        store: &dyn Outbox,
         from: Option<i64>,
         visible: bool,
     ) -> Result<(), Halt> {
@@ -219,7 +219,7 @@ impl Branch for Publisher {
 
     fn apply(
         &mut self,
-        store: &dyn Store,
+        store: &dyn Outbox,
         changes: &[Change],
         position: i64,
     ) -> Result<(), BranchError> {
@@ -238,7 +238,7 @@ impl Branch for Publisher {
         }
     }
 
-    fn rebuild(&mut self, store: &dyn Store) -> Result<i64, BranchError> {
+    fn rebuild(&mut self, store: &dyn Outbox) -> Result<i64, BranchError> {
         let from = self.position()?;
         match self.start_anew(store, from) {
             Err(Halt::Stale) => Ok(self.position()?.unwrap_or(0)),
@@ -320,13 +320,13 @@ fn split(uri: &str) -> Option<(&str, &str, &str)> {
 
 /// What to tell of a record of which the store keeps no trace: its account was deleted. Where the
 /// account has come back, nobody who missed the deletion would learn of it otherwise.
-fn traceless(store: &dyn Store, uri: &str) -> Result<Notice, Halt> {
+fn traceless(store: &dyn Outbox, uri: &str) -> Result<Notice, Halt> {
     let gone = Notice::Traceless { uri: uri.into() };
     let Some((did, collection, rkey)) = split(uri) else {
         return Ok(gone);
     };
-    let account = store.account(did)?;
-    let Some(account) = account.filter(|account| account.status != AccountStatus::Deleted) else {
+    let standing = store.standing(did)?;
+    let Some(standing) = standing.filter(|it| it.status != AccountStatus::Deleted) else {
         return Ok(gone);
     };
     // Looked for again behind the revision: what comes after this has a higher one.
@@ -334,12 +334,12 @@ fn traceless(store: &dyn Store, uri: &str) -> Result<Notice, Halt> {
         return Ok(notice(version, false));
     }
     Ok(Notice::Record {
-        rev: account.rev,
+        rev: standing.rev,
         event: RecordEvent {
             did: did.into(),
             collection: collection.into(),
             rkey: rkey.into(),
-            rev: Tid::from_bits(account.rev).to_string(),
+            rev: Tid::from_bits(standing.rev).to_string(),
             seen_us: 0,
             live: false,
             content: None,

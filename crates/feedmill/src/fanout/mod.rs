@@ -29,8 +29,7 @@ use timeline::{
 use crate::clock::Micros;
 use crate::config;
 use crate::store::shown::{Shown, ShownPage};
-use crate::store::sqlite::SqliteStore;
-use crate::store::{Change, Loaded, Plan, Position, SharedStore, Store, StoreError};
+use crate::store::{Change, Loaded, Outbox, Plan, Position, SharedStore, StoreError};
 
 use bodies::Bodies;
 pub use draw::Drawer;
@@ -143,22 +142,21 @@ impl Fanout {
     pub fn open(
         settings: &config::Timelines,
         cache_mib: usize,
-        store: &Arc<SqliteStore>,
+        store: &SharedStore,
     ) -> Result<Option<(Arc<Self>, Drawer)>, StoreError> {
         let plan = Arc::clone(store.plan());
         if settings.memory_mib == 0 || plan.feeds.is_empty() {
             return Ok(None);
         }
-        let routes = Routes::new(&plan, store);
+        let routes = Routes::new(&plan, &**store);
         let (registrations, waiting) = sync_channel(REGISTRATIONS_MAX);
         let engine = engine_settings(settings, &plan);
-        let shared: SharedStore = Arc::clone(store) as SharedStore;
-        let state = load(&engine, &routes, &*shared)?;
+        let state = load(&engine, &routes, &**store)?;
         let fanout = Arc::new(Self {
             state: RwLock::new(state),
             routes,
             plan,
-            store: shared,
+            store: Arc::clone(store),
             bodies: Bodies::new(cache_mib << 20),
             readers: Cache::new(READERS_MAX),
             revs: Cache::new(READERS_MAX),
@@ -394,7 +392,7 @@ impl Fanout {
 }
 
 impl Routes {
-    fn new(plan: &Plan, store: &SqliteStore) -> Self {
+    fn new(plan: &Plan, store: &dyn Outbox) -> Self {
         let mut routes = Self::default();
         for (feed, spec) in plan.feeds.iter().enumerate() {
             let merged = spec.merged.is_some();
@@ -453,7 +451,7 @@ fn engine_settings(settings: &config::Timelines, plan: &Plan) -> Settings {
 }
 
 /// A fresh engine, loaded from one snapshot of the store.
-fn load(settings: &Settings, routes: &Routes, store: &dyn Store) -> Result<State, StoreError> {
+fn load(settings: &Settings, routes: &Routes, store: &dyn Outbox) -> Result<State, StoreError> {
     let lanes: usize = settings.feeds.iter().map(|feed| feed.targets.len()).sum();
     let lane_max = (settings.window_bytes_max / timeline::RECORD_BYTES / lanes.max(1)).max(1);
     // The position is known only after the visit; nothing reads the engine before that.

@@ -20,8 +20,8 @@ use feedmill::publish::Publisher;
 use feedmill::replicate::log::Log;
 use feedmill::replicate::settings::LogSettings;
 use feedmill::replicate::sqlite::SqliteLog;
+use feedmill::store::AccountStatus;
 use feedmill::store::batch::Item;
-use feedmill::store::{AccountStatus, Store as _};
 use serde_json::{Value, json};
 use sim::rng::Rng;
 
