@@ -12,7 +12,7 @@ use super::State;
 use crate::clock::Micros;
 use crate::config;
 use crate::store::routes::Routes;
-use crate::store::{Loaded, Plan, Store, StoreError};
+use crate::store::{Loaded, Outbox, Plan, StoreError};
 
 /// Largest number a key can have: the engine holds 32 bits.
 const KEY_MAX: i64 = u32::MAX as i64;
@@ -52,7 +52,7 @@ pub(super) fn engine_settings(settings: &config::Timelines, plan: &Plan) -> Sett
 pub(super) fn load(
     settings: &Settings,
     routes: &Routes,
-    store: &dyn Store,
+    store: &dyn Outbox,
 ) -> Result<State, StoreError> {
     let lanes: usize = settings.feeds.iter().map(|feed| feed.targets.len()).sum();
     let lane_max = (settings.window_bytes_max / timeline::RECORD_BYTES / lanes.max(1)).max(1);

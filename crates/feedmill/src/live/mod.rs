@@ -24,7 +24,6 @@ use tracing::error;
 
 use crate::metrics as names;
 use crate::store::routes::Routes;
-use crate::store::sqlite::SqliteStore;
 use crate::store::{Change, Plan, SharedStore, StoreError};
 use view::{Entries, View};
 
@@ -220,14 +219,13 @@ pub struct Live {
 impl Live {
     /// Begins at the newest position of the outbox.
     pub fn open(
-        store: &Arc<SqliteStore>,
+        store: &SharedStore,
         listeners_max: usize,
         events_max: usize,
     ) -> Result<Arc<Self>, StoreError> {
         let plan = Arc::clone(store.plan());
-        let routes = Routes::new(&plan, store);
-        let shared: SharedStore = Arc::clone(store) as SharedStore;
-        let position = shared.head()?;
+        let routes = Routes::new(&plan, &**store);
+        let position = store.head()?;
         Ok(Arc::new(Self {
             hub: Mutex::new(Hub {
                 position,
@@ -235,7 +233,7 @@ impl Live {
             }),
             routes,
             plan,
-            store: shared,
+            store: Arc::clone(store),
             next_id: AtomicU64::new(0),
             listeners_max,
             events_max,

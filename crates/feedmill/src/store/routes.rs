@@ -9,8 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Plan;
-use super::sqlite::SqliteStore;
+use super::{Outbox, Plan};
 
 /// Where lanes and follow sources lead; feeds and targets are counted from 0.
 #[derive(Debug, Default)]
@@ -23,7 +22,7 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    pub(crate) fn new(plan: &Plan, store: &SqliteStore) -> Self {
+    pub(crate) fn new(plan: &Plan, store: &dyn Outbox) -> Self {
         let mut routes = Self {
             feeds: plan.feeds.len(),
             ..Self::default()

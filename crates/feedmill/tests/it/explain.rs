@@ -11,7 +11,7 @@ use feedmill::serve::{self, Server};
 use feedmill::status::Status;
 use feedmill::store::batch::Item;
 use feedmill::store::explain::Reason;
-use feedmill::store::{AccountStatus, FeedQuery, Lens, SharedStore, Store as _};
+use feedmill::store::{AccountStatus, FeedQuery, Lens, SharedStore};
 use serde_json::{Value, json};
 
 use crate::desk::{ALICE, BOB, Desk};
