@@ -46,10 +46,10 @@ async fn feeds_from_a_tap_equal_the_model_and_everything_is_acknowledged_once() 
 async fn a_cut_line_loses_nothing_and_what_comes_again_changes_nothing() {
     let network = network_without(UNTOLD, 82, NetworkOptions::default()).await;
     let since_us = Clock::Wall.now_us();
-    let more = "reconnect_ms = 20\nflush_ms = 300\n";
+    let more = "reconnect_ms = 20\nflush_ms = 60\n";
     let river = start(&tapped(&network, "sqlite::memory:", more)).await;
     for _ in 0..6 {
-        network.emit(60);
+        network.emit(40);
         tokio::time::sleep(std::time::Duration::from_millis(150)).await;
         network.cut_tap();
     }
