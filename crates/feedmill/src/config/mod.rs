@@ -25,6 +25,8 @@ pub mod feed;
 pub mod identity;
 // Several records shown as one entry.
 pub mod merge;
+// The service's own methods, by name.
+pub mod method;
 // Where in the file a key stands.
 mod place;
 // Which records are worked on first.

@@ -3,7 +3,7 @@
 use super::cursor;
 use super::error::XrpcError;
 use super::filters::Asked;
-use super::hydration::Hydration;
+use super::hydration::{self, Hydration};
 use super::params::Params;
 use super::{Answer, Server, body};
 use crate::fanout::Wish;
@@ -31,7 +31,7 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
         [target] => target.nsid.as_str(),
         _ => "",
     };
-    server.only(params, nsid, &PLAIN)?;
+    only(server, params, nsid)?;
     let hydration = Hydration::read(server, nsid, params)?;
     let page = page(server, &wanted)?;
     let next = cursor::next(&wanted.scope, &page);
@@ -42,10 +42,19 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
 /// The parameters of a plain page.
 const PLAIN: [&str; 5] = ["feed", "actor", "collection", "limit", "cursor"];
 
+/// Refuses what another target of the feed may be asked, and this one may not.
+fn only(server: &Server, params: &Params, nsid: &str) -> Result<(), XrpcError> {
+    let hydrating = hydration::parameters(server, nsid);
+    let mut known = PLAIN.to_vec();
+    known.extend(server.questions.parameters(nsid));
+    known.extend(hydrating.iter().map(String::as_str));
+    params.only(known)
+}
+
 /// The answer, if it can be put together from memory without waiting for anybody.
 /// Whatever is unusual, errors too, is left to [`get`].
 pub(super) fn get_at_once(server: &Server, params: &Params) -> Option<Answer> {
-    params.only(&PLAIN).ok()?;
+    params.only(PLAIN).ok()?;
     // A handle is looked up in the store.
     record::ids::Did::parse(params.get("actor")?).ok()?;
     let wanted = wanted(server, params).ok()?;
@@ -69,20 +78,19 @@ pub(super) fn page_at_once(server: &Server, wanted: &Wanted<'_>) -> Option<Shown
     Some(page)
 }
 
+/// The feed of a name.
+pub(super) fn named<'a>(server: &'a Server, name: &str) -> Result<&'a FeedPlan, XrpcError> {
+    server.plan.feed(name).ok_or_else(|| {
+        let feeds = server.plan.feeds.iter();
+        let known: Vec<&str> = feeds.map(|feed| feed.name.as_str()).collect();
+        let message = format!("no feed {name:?}; there are: {}", known.join(", "));
+        XrpcError::declared("UnknownFeed", message)
+    })
+}
+
 fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcError> {
-    let name = params.need("feed")?;
-    let feed = server.plan.feed(name).ok_or_else(|| {
-        let known: Vec<&str> = server
-            .plan
-            .feeds
-            .iter()
-            .map(|feed| feed.name.as_str())
-            .collect();
-        XrpcError::declared(
-            "UnknownFeed",
-            format!("no feed {name:?}; there are: {}", known.join(", ")),
-        )
-    })?;
+    let feed = named(server, params.need("feed")?)?;
+    let name = &feed.name;
     if feed.merged.is_some() {
         let message = format!(
             "feed {name:?} is merged; ask {}.getFollowingFeed",

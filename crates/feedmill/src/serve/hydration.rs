@@ -50,26 +50,18 @@ impl<'a> Hydration<'a> {
         let mut hydration = Self {
             relations: Vec::new(),
             references: Vec::new(),
-            profiles: flag(params, "profiles")?,
+            profiles: params.flag("profiles")?,
         };
         for relation in server.plan.relations.get(nsid).into_iter().flatten() {
             let parameter = format!("hydrate{}", capital(&relation.name));
             let limit = match params.get(&parameter) {
                 None => 0,
-                Some(text) => text
-                    .parse()
-                    .ok()
-                    .filter(|limit| (1..=CHILDREN_MAX).contains(limit))
-                    .ok_or_else(|| {
-                        XrpcError::invalid(format!(
-                            "{parameter} must be an integer from 1 to {CHILDREN_MAX}, not {text:?}"
-                        ))
-                    })?,
+                Some(_) => params.number(&parameter, 1, CHILDREN_MAX)?,
             };
             hydration.relations.push((relation, limit));
         }
         for reference in server.plan.references.get(nsid).into_iter().flatten() {
-            if flag(params, &format!("hydrate{}", capital(&reference.name)))? {
+            if params.flag(&format!("hydrate{}", capital(&reference.name)))? {
                 hydration.references.push(reference);
             }
         }
@@ -200,16 +192,6 @@ fn push_groups(
         }
     }
     Ok(())
-}
-
-fn flag(params: &Params, name: &str) -> Result<bool, XrpcError> {
-    match params.get(name) {
-        None | Some("false" | "0") => Ok(false),
-        Some("true" | "1") => Ok(true),
-        Some(text) => Err(XrpcError::invalid(format!(
-            "{name} must be true or false, not {text:?}"
-        ))),
-    }
 }
 
 /// How children name this record.

@@ -52,26 +52,44 @@ impl Params {
 
     /// The page size.
     pub fn limit(&self) -> Result<usize, XrpcError> {
-        match self.get("limit") {
-            None => Ok(LIMIT_DEFAULT),
-            Some(text) => text
-                .parse()
-                .ok()
-                .filter(|limit| (1..=LIMIT_MAX).contains(limit))
-                .ok_or_else(|| {
-                    XrpcError::invalid(format!(
-                        "limit must be an integer from 1 to {LIMIT_MAX}, not {text:?}"
-                    ))
-                }),
+        self.number("limit", LIMIT_DEFAULT, LIMIT_MAX)
+    }
+
+    /// A number from one to `max`.
+    pub fn number(&self, name: &str, default: usize, max: usize) -> Result<usize, XrpcError> {
+        let Some(text) = self.get(name) else {
+            return Ok(default);
+        };
+        let number = text.parse().ok().filter(|it| (1..=max).contains(it));
+        number.ok_or_else(|| {
+            XrpcError::invalid(format!(
+                "{name} must be an integer from 1 to {max}, not {text:?}"
+            ))
+        })
+    }
+
+    /// Yes or no; absent is no.
+    pub fn flag(&self, name: &str) -> Result<bool, XrpcError> {
+        match self.get(name) {
+            None | Some("false" | "0") => Ok(false),
+            Some("true" | "1") => Ok(true),
+            Some(text) => Err(XrpcError::invalid(format!(
+                "{name} must be true or false, not {text:?}"
+            ))),
         }
     }
 
     /// Refuses parameters that the method does not have.
-    pub fn only(&self, known: &[&str]) -> Result<(), XrpcError> {
-        match self.0.keys().find(|name| !known.contains(&name.as_str())) {
+    pub fn only<'a, K>(&self, known: K) -> Result<(), XrpcError>
+    where
+        K: IntoIterator<Item = &'a str, IntoIter: Clone>,
+    {
+        let known = known.into_iter();
+        let mut names = self.0.keys();
+        match names.find(|name| !known.clone().any(|known| known == name.as_str())) {
             Some(name) => Err(XrpcError::invalid(format!(
                 "unknown parameter {name:?}; this method takes {}",
-                known.join(", ")
+                known.collect::<Vec<_>>().join(", ")
             ))),
             None => Ok(()),
         }

@@ -11,7 +11,6 @@ use super::{Answer, Server, body};
 
 /// The profiles of one account.
 pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
-    params.only(&["actor"])?;
     let did = server.actor(params.need("actor")?)?;
     if server.store.account(&did)?.is_none() {
         return Err(XrpcError::not_found(format!("no profile of {did}")));

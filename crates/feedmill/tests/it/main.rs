@@ -6,6 +6,7 @@ mod app;
 mod audience;
 mod backfill;
 mod bad_input;
+mod bearer;
 mod bed;
 mod branches;
 mod busy_pages;
