@@ -8,7 +8,8 @@ use timeline::{Cold, RecordId, Settings, Timelines};
 use tracing::{error, warn};
 
 use super::batch::Batch;
-use super::{Fanout, State, Waiting, group, insert, key, load};
+use super::load::{insert, load};
+use super::{Fanout, State, Waiting, group, key};
 use crate::clock::Clock;
 use crate::store::change::Grouped;
 use crate::store::{Change, StoreError};

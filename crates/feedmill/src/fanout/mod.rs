@@ -14,6 +14,10 @@ mod batch;
 mod bodies;
 // The thread that draws.
 mod draw;
+// An engine loaded from the store.
+mod load;
+// Pages as URIs.
+mod uris;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,20 +25,19 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::RwLock;
 use quick_cache::sync::Cache;
-use timeline::{
-    Cold, Entry, FeedSpec, KeyId, KeyList, NewRecord, Read, RecordId, Request, Settings, Target,
-    TargetSpec, Timelines,
-};
+use timeline::{Cold, Entry, KeyId, KeyList, Read, Request, Target, Timelines};
 
 use crate::clock::Micros;
 use crate::config;
 use crate::store::shown::{Shown, ShownPage};
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Change, Loaded, Plan, Position, SharedStore, Store, StoreError};
+use crate::store::{Change, Plan, Position, SharedStore, StoreError};
 
 use bodies::Bodies;
 pub use draw::Drawer;
 pub(crate) use draw::{DRAW_MAX, LOCKED_MAX, PATIENCE, WORK};
+use load::{engine_settings, load};
+pub use uris::Uris;
 
 /// Readers waiting to be registered; beyond it they stay cold, and exact.
 const REGISTRATIONS_MAX: usize = 1024;
@@ -112,8 +115,11 @@ struct Found {
     position: i64,
 }
 
+/// Makes something of a page of a feed, as the engine gives it.
+type Take<'a, T> = dyn Fn(&State, usize, Vec<Entry>, Option<timeline::Position>) -> T + 'a;
+
 /// A page of a merged feed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Groups {
     /// The first record of each, and its time.
     pub firsts: Vec<(i64, Micros)>,
@@ -172,7 +178,9 @@ impl Fanout {
 
     /// The page, if memory can answer it wholly and exactly; records it lacks are read from the store.
     pub fn page(&self, wish: &Wish<'_>) -> Result<Option<ShownPage>, StoreError> {
-        match self.find(wish)? {
+        match self.find(wish, &|state, _, entries, next| {
+            self.found(state, entries, next)
+        })? {
             Some(found) => self.complete(found),
             None => Ok(None),
         }
@@ -180,57 +188,67 @@ impl Fanout {
 
     /// A page of a merged feed, if memory can answer it wholly: the groups by their first records.
     pub fn groups(&self, wish: &Wish<'_>) -> Result<Option<Groups>, StoreError> {
-        let found = self.find(wish)?;
-        Ok(found.map(|found| {
-            let firsts = found.entries.iter();
+        self.find(wish, &|_, _, entries, next| {
+            let firsts = entries.iter();
             Groups {
                 firsts: firsts
                     .map(|entry| (id(entry) & !GROUP, entry.time_us))
                     .collect(),
-                next: found.next,
+                next: next.map(place),
             }
-        }))
+        })
     }
 
-    /// What the engine says of a page; `None` if it cannot say it wholly and exactly.
-    fn find(&self, wish: &Wish<'_>) -> Result<Option<Found>, StoreError> {
+    /// What `take` makes of the engine's page, under the engine's lock; `None` if the engine
+    /// cannot say it wholly and exactly.
+    fn find<T: Default>(
+        &self,
+        wish: &Wish<'_>,
+        take: &Take<'_, T>,
+    ) -> Result<Option<T>, StoreError> {
         let Some(feed) = self.feed(wish.feed) else {
             return Ok(None);
         };
         let Some(reader) = self.reader(wish.reader)? else {
-            return Ok(Some(Found::default())); // nobody ever named this reader
+            return Ok(Some(T::default())); // nobody ever named this reader
         };
         let before = wish.before.map(position);
         let request = request(wish, feed, reader, before.as_ref())?;
         let state = self.state.read();
         if state.hidden.contains(&reader) {
-            return Ok(Some(Found::default()));
+            return Ok(Some(T::default()));
         }
         Ok(match state.timelines.read(&request) {
-            Read::Page { entries, next } => Some(self.found(&state, entries, next)),
+            Read::Page { entries, next } => Some(take(&state, feed, entries, next)),
             Read::Below => None,
             Read::Cold => {
                 drop(state);
-                self.cold(&request, reader)?
+                self.cold(&request, reader, take)?
             }
         })
     }
 
-    /// The page, if everything it needs is in memory and nobody has to be waited for.
-    pub fn page_at_once(&self, wish: &Wish<'_>) -> Option<ShownPage> {
+    /// The same, if everything it needs is in memory and nobody has to be waited for.
+    fn find_at_once<T: Default>(&self, wish: &Wish<'_>, take: &Take<'_, T>) -> Option<T> {
         let feed = self.feed(wish.feed)?;
         let reader = self.readers.get(wish.reader)?;
         let before = wish.before.map(position);
         let request = request(wish, feed, reader, before.as_ref()).ok()?;
         let state = self.state.try_read()?;
         if state.hidden.contains(&reader) {
-            return Some(ShownPage::default());
+            return Some(T::default());
         }
-        let Read::Page { entries, next } = state.timelines.read(&request) else {
-            return None;
-        };
-        let found = self.found(&state, entries, next);
-        drop(state);
+        match state.timelines.read(&request) {
+            Read::Page { entries, next } => Some(take(&state, feed, entries, next)),
+            Read::Below | Read::Cold => None,
+        }
+    }
+
+    /// The page, if everything it needs is in memory and nobody has to be waited for.
+    pub fn page_at_once(&self, wish: &Wish<'_>) -> Option<ShownPage> {
+        let found = self.find_at_once(wish, &|state, _, entries, next| {
+            self.found(state, entries, next)
+        })?;
         if !found.is_whole() {
             return None;
         }
@@ -279,10 +297,7 @@ impl Fanout {
         Found {
             shown: self.bodies.get(entries.iter().map(id)),
             entries,
-            next: next.map(|next| Position {
-                time_us: next.time_us,
-                uri: next.uri,
-            }),
+            next: next.map(place),
             position: state.timelines.position().cast_signed(),
         }
     }
@@ -330,7 +345,12 @@ impl Fanout {
     }
 
     /// The first page of a reader that is not active; it is registered afterwards.
-    fn cold(&self, request: &Request<'_>, reader: i64) -> Result<Option<Found>, StoreError> {
+    fn cold<T>(
+        &self,
+        request: &Request<'_>,
+        reader: i64,
+        take: &Take<'_, T>,
+    ) -> Result<Option<T>, StoreError> {
         let Some(plan) = self.plan.feeds.get(request.feed) else {
             return Ok(None);
         };
@@ -344,7 +364,7 @@ impl Fanout {
         };
         let state = self.state.read();
         let found = match state.timelines.read_cold(request, &cold) {
-            Read::Page { entries, next } => Some(self.found(&state, entries, next)),
+            Read::Page { entries, next } => Some(take(&state, request.feed, entries, next)),
             Read::Below | Read::Cold => None,
         };
         drop(state);
@@ -425,119 +445,6 @@ impl Routes {
     }
 }
 
-fn engine_settings(settings: &config::Timelines, plan: &Plan) -> Settings {
-    let bytes = settings.memory_mib << 20;
-    Settings {
-        feeds: plan
-            .feeds
-            .iter()
-            .map(|feed| FeedSpec {
-                targets: feed
-                    .targets
-                    .iter()
-                    .map(|target| TargetSpec {
-                        items_max: (target.max_items as usize).min(timeline::RING_ITEMS_MAX),
-                    })
-                    .collect(),
-                include_self: feed.include_self,
-            })
-            .collect(),
-        sync_threshold: settings.sync_threshold,
-        pull_above: settings.pull_above,
-        scan_above: settings.scan_above,
-        ttl_us: i64::from(settings.ttl_days) * 86_400_000_000,
-        window_bytes_max: bytes / 4,
-        reader_bytes_max: bytes / 4 * 3,
-        ..Settings::default()
-    }
-}
-
-/// A fresh engine, loaded from one snapshot of the store.
-fn load(settings: &Settings, routes: &Routes, store: &dyn Store) -> Result<State, StoreError> {
-    let lanes: usize = settings.feeds.iter().map(|feed| feed.targets.len()).sum();
-    let lane_max = (settings.window_bytes_max / timeline::RECORD_BYTES / lanes.max(1)).max(1);
-    // The position is known only after the visit; nothing reads the engine before that.
-    let head = store.head()?;
-    let mut timelines = Timelines::new(settings.clone(), head.max(0).cast_unsigned());
-    let mut hidden = HashSet::new();
-    let mut wrong = None;
-    let position = store.load(lane_max, &mut |loaded| match loaded {
-        Loaded::Hidden { key: account } => {
-            hidden.insert(account);
-            match key(account) {
-                Ok(account) => timelines.account(account, true),
-                Err(error) => wrong = Some(error),
-            }
-        }
-        Loaded::Record {
-            lane,
-            record,
-            time_us,
-            uri,
-            author,
-            keys,
-        } => {
-            let record = match routes.merged.contains(&lane) {
-                true => group(record),
-                false => record,
-            };
-            for (feed, target) in routes.lanes.get(&lane).into_iter().flatten() {
-                if let Err(error) = insert(
-                    &mut timelines,
-                    *feed,
-                    *target,
-                    record,
-                    time_us,
-                    uri,
-                    author,
-                    keys,
-                ) {
-                    wrong = Some(error);
-                }
-            }
-        }
-        Loaded::LaneEnd { lane, floor_us } => {
-            for (feed, target) in routes.lanes.get(&lane).into_iter().flatten() {
-                timelines.loaded(*feed, *target, floor_us);
-            }
-        }
-    })?;
-    timelines.begin(position.max(0).cast_unsigned());
-    match wrong {
-        Some(error) => Err(error),
-        None => Ok(State { timelines, hidden }),
-    }
-}
-
-#[allow(clippy::too_many_arguments)] // one record, spelled out
-fn insert(
-    timelines: &mut Timelines,
-    feed: usize,
-    target: usize,
-    record: i64,
-    time_us: Micros,
-    uri: &str,
-    author: i64,
-    keys: &[i64],
-) -> Result<(), StoreError> {
-    let keys: Vec<KeyId> = keys
-        .iter()
-        .map(|number| key(*number))
-        .collect::<Result<_, _>>()?;
-    timelines.insert(
-        feed,
-        target,
-        NewRecord {
-            id: RecordId(record.cast_unsigned()),
-            time_us,
-            uri,
-            author: key(author)?,
-            keys: &keys,
-        },
-    );
-    Ok(())
-}
-
 /// The id of the group that begins with a record.
 fn group(record: i64) -> i64 {
     record | GROUP
@@ -563,6 +470,13 @@ fn key_list(numbers: &[i64]) -> Result<KeyList, StoreError> {
 /// The store's number of an entry's record.
 fn id(entry: &Entry) -> i64 {
     entry.id.0.cast_signed()
+}
+
+fn place(position: timeline::Position) -> Position {
+    Position {
+        time_us: position.time_us,
+        uri: position.uri,
+    }
 }
 
 fn position(position: &Position) -> timeline::Position {

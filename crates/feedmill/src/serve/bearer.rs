@@ -19,7 +19,7 @@ use crate::identity::{IdentityError, Resolver};
 const USED_MAX: usize = 100_000;
 /// Tokens believed again without looking at their signatures, and for how long at most.
 const BELIEVED_MAX: usize = 50_000;
-const BELIEVED_S_MAX: i64 = 60;
+const BELIEVED_S_MAX: i64 = 300;
 
 /// Knows accounts by their tokens.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use super::filters::Asked;
 use super::hydration::{self, Hydration};
 use super::params::Params;
 use super::{Answer, Server, body};
-use crate::fanout::Wish;
+use crate::fanout::{Uris, Wish};
 use crate::store::plan::{FeedPlan, FeedTarget};
 use crate::store::shown::ShownPage;
 use crate::store::{FeedQuery, Lens, Position};
@@ -71,7 +71,7 @@ pub(super) fn get_at_once(server: &Server, params: &Params) -> Option<Answer> {
 }
 
 /// The page from memory alone, if it is all there.
-pub(super) fn page_at_once(server: &Server, wanted: &Wanted<'_>) -> Option<ShownPage> {
+fn page_at_once(server: &Server, wanted: &Wanted<'_>) -> Option<ShownPage> {
     let fanout = server.fanout.as_ref()?;
     let page = fanout.page_at_once(&wish(server, wanted)?)?;
     server.meters.from_memory.increment(1);
@@ -86,6 +86,26 @@ pub(super) fn named<'a>(server: &'a Server, name: &str) -> Result<&'a FeedPlan, 
         let message = format!("no feed {name:?}; there are: {}", known.join(", "));
         XrpcError::declared("UnknownFeed", message)
     })
+}
+
+/// The URIs of a page from memory, if memory can answer all of it.
+pub(super) fn uris(server: &Server, wanted: &Wanted<'_>) -> Result<Option<Uris>, XrpcError> {
+    let (Some(fanout), Some(wish)) = (&server.fanout, wish(server, wanted)) else {
+        return Ok(None);
+    };
+    let found = fanout.uris(&wish)?;
+    if found.is_some() {
+        server.meters.from_memory.increment(1);
+    }
+    Ok(found)
+}
+
+/// The same, if nobody has to be waited for.
+pub(super) fn uris_at_once(server: &Server, wanted: &Wanted<'_>) -> Option<Uris> {
+    let fanout = server.fanout.as_ref()?;
+    let page = fanout.uris_at_once(&wish(server, wanted)?)?;
+    server.meters.from_memory.increment(1);
+    Some(page)
 }
 
 fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcError> {

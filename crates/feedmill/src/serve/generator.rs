@@ -22,8 +22,7 @@ use super::params::Params;
 use super::{Answer, Server, body, cursor, reply};
 use crate::config::Config;
 use crate::identity::Resolver;
-use crate::store::Lens;
-use crate::store::shown::ShownPage;
+use crate::store::{Lens, Position};
 
 pub(super) const SKELETON: &str = "app.bsky.feed.getFeedSkeleton";
 pub(super) const DESCRIBE: &str = "app.bsky.feed.describeFeedGenerator";
@@ -115,20 +114,25 @@ pub(super) async fn skeleton(
     // A skeleton has no place for a word about it.
     super::first_read::of_reader(&server, &reader).await;
     let wanted = wanted(&server, name, reader, limit, params.get("cursor"))?;
-    if let Some(page) = feed::page_at_once(&server, &wanted) {
-        return Ok(reply::json(write(&wanted.scope, &page), tags));
+    if let Some(page) = feed::uris_at_once(&server, &wanted) {
+        let body = write(&wanted.scope, page.iter(), page.next.as_ref());
+        return Ok(reply::json(body, tags));
     }
-    let (scope, reader, name) = (wanted.scope, wanted.reader, name.clone());
-    let (before, cursor) = (wanted.before, scope.clone());
+    let (reader, before, name) = (wanted.reader, wanted.before, name.clone());
     let read = move |server: &Server| {
         let wanted = Wanted {
             before,
             ..self::wanted(server, &name, reader, limit, None)?
         };
-        feed::page(server, &wanted)
+        if let Some(page) = feed::uris(server, &wanted)? {
+            return Ok(write(&wanted.scope, page.iter(), page.next.as_ref()));
+        }
+        let page = feed::page(server, &wanted)?;
+        let uris = page.rows.iter().map(|row| row.uri());
+        Ok(write(&wanted.scope, uris, page.next.as_ref()))
     };
-    let page = super::blocking(Arc::clone(&server), read).await?;
-    Ok(reply::json(write(&cursor, &page), tags))
+    let body = super::blocking(Arc::clone(&server), read).await?;
+    Ok(reply::json(body, tags))
 }
 
 fn wanted<'a>(
@@ -152,19 +156,18 @@ fn wanted<'a>(
     })
 }
 
-fn write(scope: &str, page: &ShownPage) -> String {
-    let mut out = String::with_capacity(page.rows.len() * 100 + 300);
+fn write<'a>(scope: &str, uris: impl Iterator<Item = &'a str>, next: Option<&Position>) -> String {
+    let mut out = String::with_capacity(POSTS_MAX * 100);
     out.push_str("{\"feed\":[");
-    for (index, row) in page.rows.iter().enumerate() {
+    for (index, uri) in uris.enumerate() {
         out.push_str(match index {
             0 => "{\"post\":",
             _ => ",{\"post\":",
         });
-        body::push_string(&mut out, row.uri());
+        body::push_string(&mut out, uri);
         out.push('}');
     }
     out.push(']');
-    let next = page.next.as_ref();
     let next = next.map(|next| cursor::write(scope, next));
     body::push_cursor(&mut out, next.as_deref());
     out.push('}');

@@ -21,6 +21,7 @@ mod feed;
 mod filters;
 mod first_read;
 mod following;
+mod front;
 // Our feeds in a Bluesky client.
 pub mod generator;
 mod graph;
@@ -47,19 +48,16 @@ mod subscribe;
 mod xrpc;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
-use axum::middleware::{self, Next};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use metrics::counter;
 use tokio::sync::Semaphore;
-use tower_http::compression::CompressionLayer;
-use tower_http::cors::CorsLayer;
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -224,31 +222,11 @@ pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
         }
     }
     router
-        // One layer, the outermost first: each layer alone would be copied anew for every request.
         .layer((
             DefaultBodyLimit::max(body_bytes_max),
-            CorsLayer::permissive().max_age(Duration::from_secs(86400)),
-            middleware::from_fn_with_state(Arc::clone(&server), rate::layer),
-            middleware::from_fn_with_state(Arc::clone(&server), limits),
-            CompressionLayer::new(),
+            middleware::from_fn_with_state(Arc::clone(&server), front::pass),
         ))
         .with_state(server)
-}
-
-/// Bounds every request in number and time, and counts it.
-async fn limits(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
-    let Ok(_slot) = server.slots.try_acquire() else {
-        counter!(names::LIMITED, "by" => "requests").increment(1);
-        return XrpcError::busy("too many requests at once; try again").into_response();
-    };
-    let begun = Instant::now();
-    let meter = server.meters.of(request.uri().path());
-    let response = match tokio::time::timeout(server.timeout, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => XrpcError::slow().into_response(),
-    };
-    meter.count(response.status(), begun.elapsed());
-    response
 }
 
 /// Runs a blocking answer on a thread that may block.

@@ -1,8 +1,6 @@
 //! Query parameters, read strictly: what cannot be understood is refused
 //! with a message that says what is accepted.
 
-use std::collections::BTreeMap;
-
 use super::error::XrpcError;
 
 /// Records of a page where the caller does not say.
@@ -12,32 +10,30 @@ pub const LIMIT_MAX: usize = 200;
 
 /// The parameters of one request.
 #[derive(Debug, Clone, Default)]
-pub struct Params(BTreeMap<String, String>);
+pub struct Params(Vec<(String, String)>);
 
 impl Params {
     /// Reads a query string.
     pub fn parse(query: Option<&str>) -> Result<Self, XrpcError> {
-        let pairs: Vec<(String, String)> = axum::extract::Query::try_from_uri(
-            &format!("/?{}", query.unwrap_or_default())
-                .parse()
-                .map_err(|_| XrpcError::invalid("the query string is not well formed"))?,
-        )
-        .map_err(|_| XrpcError::invalid("the query string is not well formed"))?
-        .0;
-        let mut params = BTreeMap::new();
-        for (name, value) in pairs {
-            if params.insert(name.clone(), value).is_some() {
+        let mut params: Vec<(String, String)> = Vec::new();
+        let pairs = query.unwrap_or_default().split('&');
+        for pair in pairs.filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (decoded(name)?, decoded(value)?);
+            if params.iter().any(|(known, _)| *known == name) {
                 return Err(XrpcError::invalid(format!(
                     "parameter {name:?} is given twice"
                 )));
             }
+            params.push((name, value));
         }
         Ok(Self(params))
     }
 
     /// A parameter that may be absent.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
     }
 
     /// A parameter that must be there.
@@ -85,13 +81,66 @@ impl Params {
         K: IntoIterator<Item = &'a str, IntoIter: Clone>,
     {
         let known = known.into_iter();
-        let mut names = self.0.keys();
+        let mut names = self.0.iter().map(|(name, _)| name);
         match names.find(|name| !known.clone().any(|known| known == name.as_str())) {
             Some(name) => Err(XrpcError::invalid(format!(
                 "unknown parameter {name:?}; this method takes {}",
                 known.collect::<Vec<_>>().join(", ")
             ))),
             None => Ok(()),
+        }
+    }
+}
+
+/// The text behind `%41` and `+`.
+fn decoded(text: &str) -> Result<String, XrpcError> {
+    if !text.bytes().any(|byte| byte == b'%' || byte == b'+') {
+        return Ok(text.to_owned());
+    }
+    let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+    let mut bytes = text.bytes();
+    let mut found = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        found.push(match byte {
+            b'+' => b' ',
+            b'%' => match (digit(bytes.next()), digit(bytes.next())) {
+                (Some(high), Some(low)) => (high * 16 + low) as u8,
+                _ => return Err(malformed()),
+            },
+            byte => byte,
+        });
+    }
+    String::from_utf8(found).map_err(|_| malformed())
+}
+
+fn malformed() -> XrpcError {
+    XrpcError::invalid("the query string is not well formed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(query: &str, expected: Option<&[(&str, &str)]>) {
+        let found = Params::parse(Some(query)).ok().map(|params| params.0);
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let expected = expected.map(|pairs| pairs.iter().map(owned).collect::<Vec<_>>());
+        assert_eq!(found, expected, "{query}");
+    }
+
+    #[test]
+    fn a_query_string_is_read_as_forms_write_it() {
+        check("", Some(&[]));
+        check("a=1&b=", Some(&[("a", "1"), ("b", "")]));
+        check("a&&b=c=d", Some(&[("a", ""), ("b", "c=d")]));
+        check("at%3A//x=%C3%A9+%2b", Some(&[("at://x", "\u{e9} +")]));
+    }
+
+    #[test]
+    fn what_is_no_text_or_comes_twice_is_refused() {
+        for query in ["a=%", "a=%4", "a=%zz", "a=%ff", "%c3=1", "a=1&%61=2"] {
+            check(query, None);
         }
     }
 }
