@@ -5,7 +5,7 @@ use super::error::XrpcError;
 use super::filters::Asked;
 use super::hydration::{self, Hydration};
 use super::params::Params;
-use super::{Answer, Server, body};
+use super::{Answer, Server, body, labelers};
 use crate::fanout::{Uris, Wish};
 use crate::store::plan::{FeedPlan, FeedTarget};
 use crate::store::shown::ShownPage;
@@ -48,12 +48,17 @@ fn only(server: &Server, params: &Params, nsid: &str) -> Result<(), XrpcError> {
     let mut known = PLAIN.to_vec();
     known.extend(server.questions.parameters(nsid));
     known.extend(hydrating.iter().map(String::as_str));
+    known.push(labelers::PARAMETER);
     params.only(known)
 }
 
 /// The answer, if it can be put together from memory without waiting for anybody.
 /// Whatever is unusual, errors too, is left to [`get`].
 pub(super) fn get_at_once(server: &Server, params: &Params) -> Option<Answer> {
+    // Labels are in a file.
+    if !params.labelers.is_empty() {
+        return None;
+    }
     params.only(PLAIN).ok()?;
     // A handle is looked up in the store.
     record::ids::Did::parse(params.get("actor")?).ok()?;

@@ -3,7 +3,8 @@
 //! In:    rows of one page, and the parameters that ask for more.
 //! Out:   records with `<relation>Count`, the newest children of each parent
 //!        (`hydrate<Relation>=N`), the records they refer to
-//!        (`hydrate<Reference>=true`), and the authors' profiles (`profiles=true`).
+//!        (`hydrate<Reference>=true`), their labels, and the authors' profiles
+//!        (`profiles=true`).
 //! Never: a parent whose children are missing because another has many.
 
 use std::collections::BTreeSet;
@@ -14,8 +15,9 @@ use serde_json::Value;
 use super::error::XrpcError;
 use super::filters::capital;
 use super::params::Params;
-use super::{Server, body};
+use super::{Server, body, labelers};
 use crate::config::collection::Match;
+use crate::labels::Subject;
 use crate::local::{self, LocalId};
 use crate::store::Row;
 use crate::store::plan::{ReferencePlan, RelationPlan};
@@ -30,6 +32,8 @@ pub(super) struct Hydration<'a> {
     relations: Vec<(&'a RelationPlan, usize)>,
     references: Vec<&'a ReferencePlan>,
     profiles: bool,
+    /// Those whose labels are shown.
+    labelers: Vec<String>,
 }
 
 /// The parameters that a collection's records are hydrated by.
@@ -51,6 +55,7 @@ impl<'a> Hydration<'a> {
             relations: Vec::new(),
             references: Vec::new(),
             profiles: params.flag("profiles")?,
+            labelers: params.labelers.clone(),
         };
         for relation in server.plan.relations.get(nsid).into_iter().flatten() {
             let parameter = format!("hydrate{}", capital(&relation.name));
@@ -125,6 +130,10 @@ impl<'a> Hydration<'a> {
                 }
             }
         }
+        for (extra, row) in extras.iter_mut().zip(rows) {
+            let (uri, cid) = (row.uri(), row.cid());
+            labelers::push(server, &self.labelers, &[Subject { uri, cid }], extra)?;
+        }
         Ok(extras)
     }
 
@@ -135,7 +144,7 @@ impl<'a> Hydration<'a> {
         let dids: BTreeSet<&str> = rows.iter().map(|row| row.did()).collect();
         Ok(format!(
             ",\"profiles\":{}",
-            super::profile::entries(server, dids)?
+            super::profile::entries(server, dids, &self.labelers)?
         ))
     }
 }

@@ -27,6 +27,7 @@ pub mod generator;
 mod graph;
 mod health;
 mod hydration;
+mod labelers;
 // Tokens of service-auth.
 pub mod jwt;
 // Connections.
@@ -63,6 +64,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::fanout::Fanout;
 use crate::identity::Resolver;
+use crate::labels::Labels;
 use crate::live::Live;
 use crate::metrics as names;
 use crate::search::SearchIndex;
@@ -92,6 +94,8 @@ pub struct Server {
     pub clock: Clock,
     /// Where words are found, if a collection can be searched.
     pub search: Option<Arc<SearchIndex>>,
+    /// What labelers say, if any are listened to.
+    pub labels: Option<Arc<Labels>>,
     /// The operator's part, if it is given any.
     pub admin: Option<admin::Admin>,
     /// The direct API, if a collection is written directly.
@@ -154,6 +158,7 @@ impl Server {
             clock,
             live: None,
             search: None,
+            labels: None,
             admin: None,
             direct: None,
             generator: None,

@@ -10,7 +10,11 @@ pub const LIMIT_MAX: usize = 200;
 
 /// The parameters of one request.
 #[derive(Debug, Clone, Default)]
-pub struct Params(Vec<(String, String)>);
+pub struct Params {
+    given: Vec<(String, String)>,
+    /// The labelers whose labels are shown.
+    pub(super) labelers: Vec<String>,
+}
 
 impl Params {
     /// Reads a query string.
@@ -27,12 +31,15 @@ impl Params {
             }
             params.push((name, value));
         }
-        Ok(Self(params))
+        Ok(Self {
+            given: params,
+            labelers: Vec::new(),
+        })
     }
 
     /// A parameter that may be absent.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(known, _)| known == name);
+        let found = self.given.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
     }
 
@@ -81,7 +88,7 @@ impl Params {
         K: IntoIterator<Item = &'a str, IntoIter: Clone>,
     {
         let known = known.into_iter();
-        let mut names = self.0.iter().map(|(name, _)| name);
+        let mut names = self.given.iter().map(|(name, _)| name);
         match names.find(|name| !known.clone().any(|known| known == name.as_str())) {
             Some(name) => Err(XrpcError::invalid(format!(
                 "unknown parameter {name:?}; this method takes {}",
@@ -123,7 +130,7 @@ mod tests {
 
     #[track_caller]
     fn check(query: &str, expected: Option<&[(&str, &str)]>) {
-        let found = Params::parse(Some(query)).ok().map(|params| params.0);
+        let found = Params::parse(Some(query)).ok().map(|params| params.given);
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let expected = expected.map(|pairs| pairs.iter().map(owned).collect::<Vec<_>>());
         assert_eq!(found, expected, "{query}");

@@ -15,9 +15,11 @@ use axum::response::{IntoResponse, Response};
 
 use super::error::XrpcError;
 use super::methods::handler::Handler;
-use super::methods::{Auth, Method, Verb};
+use super::methods::{Auth, Method, Place, Verb};
 use super::params::Params;
-use super::{Answer, Server, blocking, first_read, generator, notify, rate, reply, subscribe};
+use super::{
+    Answer, Server, blocking, first_read, generator, labelers, notify, rate, reply, subscribe,
+};
 
 /// Tells a host how far we have read its account's repository, so that it can add what is newer.
 const REPO_REV: HeaderName = HeaderName::from_static("atproto-repo-rev");
@@ -56,10 +58,27 @@ pub(super) async fn call(
 async fn answer(server: Arc<Server>, nsid: &str, request: Request) -> Result<Response, XrpcError> {
     let method = server.methods.get(nsid)?;
     fits(&method, request.method())?;
-    let params = Params::parse(request.uri().query())?;
-    params.only(method.parameters.iter().map(|one| one.name.as_str()))?;
-    let Some(account) = account(&server, &method, nsid, request.headers()).await? else {
-        return handled(server, &method, None, params, request).await;
+    let mut params = Params::parse(request.uri().query())?;
+    let taken = method.parameters.iter();
+    let taken = taken.filter(|one| one.place == Place::Query);
+    params.only(taken.map(|one| one.name.as_str()))?;
+    params.labelers = labelers::of(&server, &method, &params, request.headers())?;
+    let applied = params.labelers.clone();
+    let mut response = asked(server, &method, nsid, params, request).await?;
+    labelers::tell(&applied, response.headers_mut());
+    Ok(response)
+}
+
+/// The same, once it is known who asks.
+async fn asked(
+    server: Arc<Server>,
+    method: &Arc<Method>,
+    nsid: &str,
+    params: Params,
+    request: Request,
+) -> Result<Response, XrpcError> {
+    let Some(account) = account(&server, method, nsid, request.headers()).await? else {
+        return handled(server, method, None, params, request).await;
     };
     let now_s = server.clock.now_us() / 1_000_000;
     let asker = rate::Asker::Account(account.clone());
@@ -72,7 +91,7 @@ async fn answer(server: Arc<Server>, nsid: &str, request: Request) -> Result<Res
         Verb::Get => revision(&server, &account).await?,
         _ => None,
     };
-    let mut response = handled(server, &method, Some(account), params, request).await?;
+    let mut response = handled(server, method, Some(account), params, request).await?;
     if let Some(rev) = rev {
         response.headers_mut().insert(REPO_REV, rev);
     }

@@ -23,6 +23,7 @@ mod filters;
 mod first_read;
 mod hostile;
 mod jetstream;
+mod labels;
 mod lexicons;
 mod life;
 mod log_cli;

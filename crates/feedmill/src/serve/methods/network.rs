@@ -2,7 +2,7 @@
 
 use super::feeds::{get_feed, get_following_feed, subscribe_feed};
 use super::handler::Handler;
-use super::records::{get_record, list_records, profile, record};
+use super::records::{get_record, labelled, list_records, profile, record};
 use super::shape::{Shape, always, or_null, sometimes};
 use super::{
     Auth, BAD_CURSOR, Method, NOT_FOUND, UNKNOWN_FEED, Verb, cursor, limit, needed, query,
@@ -28,6 +28,7 @@ pub(super) fn methods(config: &Config) -> Vec<Method> {
                 OfCollection::ListRecords => list_records(nsid, collection),
                 OfCollection::GetRecord => get_record(nsid, collection),
             };
+            let method = labelled(config, method);
             methods.push(guarded(config, &name, method));
         }
     }
@@ -45,13 +46,13 @@ pub(super) fn methods(config: &Config) -> Vec<Method> {
 /// The row of a method of the service; `None` where a configuration does not have it.
 fn of_service(config: &Config, method: OfService, nsid: String) -> Option<Method> {
     Some(match method {
-        OfService::GetFeed => get_feed(config, nsid),
+        OfService::GetFeed => labelled(config, get_feed(config, nsid)),
         OfService::GetFollowingFeed => get_following_feed(config, nsid)?,
         OfService::SubscribeFeed => subscribe_feed(config, nsid)?,
         OfService::ListReferences => list_references(nsid),
         OfService::GetReferences => get_references(nsid),
         OfService::GetGraph => get_graph(nsid),
-        OfService::GetProfile => get_profile(nsid),
+        OfService::GetProfile => labelled(config, get_profile(nsid)),
         OfService::GetCursor => get_cursor(nsid),
         OfService::Lexicons => lexicons(nsid),
         OfService::NotifyOfUpdate => notify(config, nsid)?,

@@ -4,13 +4,15 @@
 use super::handler::Handler;
 use super::shape::{Field, Shape, always, or_null, sometimes};
 use super::{
-    BAD_CURSOR, Method, NOT_FOUND, Parameter, Verb, cursor, limit, needed, query, refusal,
+    BAD_CURSOR, Method, NOT_FOUND, Output, Parameter, Verb, cursor, in_header, limit, needed,
+    query, refusal,
 };
+use crate::config::Config;
 use crate::config::collection::{Collection, Compared, Relation};
 use crate::serve::filters::{camel, capital};
 use crate::serve::hydration::CHILDREN_MAX;
 use crate::serve::params::{LIMIT_DEFAULT, LIMIT_MAX};
-use crate::serve::records;
+use crate::serve::{labelers, records};
 
 /// A record as every method shows it, with what else may stand in it.
 pub(super) fn record(extra: Vec<Field>) -> Shape {
@@ -205,6 +207,39 @@ pub(super) fn get_record(nsid: String, collection: &Collection) -> Method {
         .naming("profile", profile())
         .naming("related", record(Vec::new()))
         .refuses(&[NOT_FOUND]);
-    method.output = super::Output::Json(record(fields));
+    method.output = Output::Json(record(fields));
     named(method, collection)
+}
+
+/// The same with labels, where labelers are listened to.
+pub(super) fn labelled(config: &Config, mut method: Method) -> Method {
+    if config.labels.sources.is_empty() {
+        return method;
+    }
+    let labels = || sometimes("labels", Shape::list_of("label"));
+    let is_shown = |name: &str| ["record", "profile"].contains(&name);
+    for (_, shape) in method.named.iter_mut().filter(|(name, _)| is_shown(name)) {
+        if let Shape::Object(fields) = shape {
+            fields.push(labels());
+        }
+    }
+    // One record alone is the answer itself.
+    if let Output::Json(Shape::Object(fields)) = &mut method.output
+        && fields.iter().any(|field| field.name == "rkey")
+    {
+        fields.push(labels());
+    }
+    let label = vec![
+        always("src", Shape::format("did")),
+        always("uri", Shape::text()),
+        always("val", Shape::text()),
+        always("cts", Shape::format("datetime")),
+        sometimes("cid", Shape::format("cid")),
+        sometimes("exp", Shape::format("datetime")),
+    ];
+    let about = "whose labels are shown, with commas; the usual ones unless set";
+    method.naming("label", Shape::Object(label)).with([
+        query(labelers::PARAMETER, Shape::text(), about),
+        in_header(labelers::ACCEPT, about),
+    ])
 }
