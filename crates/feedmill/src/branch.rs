@@ -17,7 +17,7 @@ use std::time::Duration;
 use tracing::{error, info, warn};
 
 use crate::metrics;
-use crate::store::{Change, SharedStore, Store, StoreError};
+use crate::store::{Change, Outbox, SharedStore, StoreError};
 
 /// Changes drawn at once.
 const DRAW_MAX: usize = 1000;
@@ -53,7 +53,7 @@ pub trait Branch: Send + fmt::Debug {
     /// now is right, because its later change is still to come and will leave it so.
     fn apply(
         &mut self,
-        store: &dyn Store,
+        store: &dyn Outbox,
         changes: &[Change],
         position: i64,
     ) -> Result<(), BranchError>;
@@ -62,7 +62,7 @@ pub trait Branch: Send + fmt::Debug {
     ///
     /// Take the head of the outbox first and the records after it: what changed in between is
     /// drawn again, and leaves the same.
-    fn rebuild(&mut self, store: &dyn Store) -> Result<i64, BranchError>;
+    fn rebuild(&mut self, store: &dyn Outbox) -> Result<i64, BranchError>;
 }
 
 /// What one step did.
@@ -75,7 +75,7 @@ pub enum Step {
 }
 
 /// Draws once.
-pub fn step(branch: &mut dyn Branch, store: &dyn Store) -> Result<Step, BranchError> {
+pub fn step(branch: &mut dyn Branch, store: &dyn Outbox) -> Result<Step, BranchError> {
     let name = branch.name();
     let Some(position) = branch.position()? else {
         let position = branch.rebuild(store)?;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::check::{Checker, Claim};
 use crate::clock::Micros;
 use crate::store::batch::{DeadLetter, Verdict};
-use crate::store::{Fate, LetterQuery, Store, StoreError};
+use crate::store::{Desk, Fate, LetterQuery, StoreError};
 
 /// Letters read at a time when all are replayed.
 const PAGE_MAX: usize = 100;
@@ -95,7 +95,7 @@ pub fn verdict(checker: &Checker, letter: &DeadLetter) -> Option<Verdict> {
 
 /// Replays one letter.
 pub fn replay(
-    store: &dyn Store,
+    store: &dyn Desk,
     checker: &Checker,
     now_us: Micros,
     id: i64,
@@ -113,7 +113,7 @@ pub fn replay(
 
 /// Replays every letter of a filter once, newest first; letters buried meanwhile are not among them.
 pub fn replay_all(
-    store: &dyn Store,
+    store: &dyn Desk,
     checker: &Checker,
     now_us: Micros,
     query: &LetterQuery,

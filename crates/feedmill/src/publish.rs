@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::replicate::event::{AccountEvent, RecordEvent};
 use crate::replicate::log::Log;
 use crate::replicate::sqlite::published::{Desk, Notice, PublishError};
-use crate::store::{AccountStatus, Change, Standing, Store, Version};
+use crate::store::{AccountStatus, Change, Outbox, Standing, Version};
 
 /// The namespace of all published feeds.
 pub const NAMESPACE: &str = "records";
@@ -77,7 +77,7 @@ impl Publisher {
 
     /// Tells all known records of an account that is back, in slices; each is told once however
     /// often this is interrupted.
-    fn revive(&self, store: &dyn Store, from: Option<i64>, did: &str) -> Result<(), Halt> {
+    fn revive(&self, store: &dyn Outbox, from: Option<i64>, did: &str) -> Result<(), Halt> {
         let mut after = String::new();
         loop {
             let uris = self
@@ -90,19 +90,20 @@ impl Publisher {
             };
             after = last.clone();
             let asked: Vec<&str> = uris.iter().map(String::as_str).collect();
-            let notices: Vec<Notice> = store
-                .versions(&asked)?
-                .into_iter()
-                .flatten()
-                .map(|version| notice(version, false))
-                .collect();
+            let mut notices = Vec::with_capacity(asked.len());
+            for (uri, version) in asked.iter().zip(store.versions(&asked)?) {
+                notices.push(match version {
+                    Some(version) => notice(version, false),
+                    None => traceless(store, uri)?,
+                });
+            }
             self.publish(from, None, &notices)?;
         }
     }
 
     fn tell_account(
         &self,
-        store: &dyn Store,
+        store: &dyn Outbox,
         from: Option<i64>,
         standing: &Standing,
     ) -> Result<Notice, Halt> {
@@ -123,7 +124,7 @@ impl Publisher {
 
     fn take(
         &self,
-        store: &dyn Store,
+        store: &dyn Outbox,
         changes: &[Change],
         from: Option<i64>,
         position: i64,
@@ -137,10 +138,8 @@ impl Publisher {
                     Some(version) => notice(version, *live),
                     None => {
                         // Its account is gone, perhaps after it had been hidden for long.
-                        dids.extend(did_of(uri));
-                        Notice::Traceless {
-                            uri: (*uri).to_owned(),
-                        }
+                        dids.extend(split(uri).map(|(did, ..)| did));
+                        traceless(store, uri)?
                     }
                 });
             }
@@ -163,8 +162,10 @@ impl Publisher {
         Ok(self.publish(from, Some(position), &ordered)?)
     }
 
-    fn start_anew(&self, store: &dyn Store, from: Option<i64>) -> Result<i64, Halt> {
+    fn start_anew(&self, store: &dyn Outbox, from: Option<i64>) -> Result<i64, Halt> {
         let head = store.head()?;
+        // In the order of [`Self::take`], for the same reasons.
+        self.tell_accounts(store, from, false)?;
         let mut after = 0;
         loop {
             let slice = store.versions_after(after, SLICE_MAX)?;
@@ -176,19 +177,33 @@ impl Publisher {
                 .collect();
             self.publish(from, None, &notices)?;
         }
+        self.tell_accounts(store, from, true)?;
+        self.publish(from, Some(head), &[])?;
+        Ok(head)
+    }
+
+    /// Tells how every account stands that may be seen, or every other.
+    fn tell_accounts(
+        &self,
+        store: &dyn Outbox,
+        from: Option<i64>,
+        visible: bool,
+    ) -> Result<(), Halt> {
         let mut after = 0;
         loop {
             let slice = store.standings(after, SLICE_MAX)?;
-            let Some(last) = slice.last() else { break };
+            let Some(last) = slice.last() else {
+                return Ok(());
+            };
             after = last.key;
             let mut notices = Vec::with_capacity(slice.len());
             for standing in &slice {
-                notices.push(self.tell_account(store, from, standing)?);
+                if standing.status.visible() == visible {
+                    notices.push(self.tell_account(store, from, standing)?);
+                }
             }
             self.publish(from, None, &notices)?;
         }
-        self.publish(from, Some(head), &[])?;
-        Ok(head)
     }
 }
 
@@ -204,7 +219,7 @@ impl Branch for Publisher {
 
     fn apply(
         &mut self,
-        store: &dyn Store,
+        store: &dyn Outbox,
         changes: &[Change],
         position: i64,
     ) -> Result<(), BranchError> {
@@ -223,7 +238,7 @@ impl Branch for Publisher {
         }
     }
 
-    fn rebuild(&mut self, store: &dyn Store) -> Result<i64, BranchError> {
+    fn rebuild(&mut self, store: &dyn Outbox) -> Result<i64, BranchError> {
         let from = self.position()?;
         match self.start_anew(store, from) {
             Err(Halt::Stale) => Ok(self.position()?.unwrap_or(0)),
@@ -297,8 +312,39 @@ fn touched(changes: &[Change]) -> (Vec<(&str, bool)>, BTreeSet<&str>) {
     (uris, dids)
 }
 
-fn did_of(uri: &str) -> Option<&str> {
-    uri.strip_prefix("at://")?.split('/').next()
+/// The DID, collection and record key of a URI.
+fn split(uri: &str) -> Option<(&str, &str, &str)> {
+    let mut parts = uri.strip_prefix("at://")?.splitn(3, '/');
+    Some((parts.next()?, parts.next()?, parts.next()?))
+}
+
+/// What to tell of a record of which the store keeps no trace: its account was deleted. Where the
+/// account has come back, nobody who missed the deletion would learn of it otherwise.
+fn traceless(store: &dyn Outbox, uri: &str) -> Result<Notice, Halt> {
+    let gone = Notice::Traceless { uri: uri.into() };
+    let Some((did, collection, rkey)) = split(uri) else {
+        return Ok(gone);
+    };
+    let standing = store.standing(did)?;
+    let Some(standing) = standing.filter(|it| it.status != AccountStatus::Deleted) else {
+        return Ok(gone);
+    };
+    // Looked for again behind the revision: what comes after this has a higher one.
+    if let Some(version) = store.versions(&[uri])?.into_iter().flatten().next() {
+        return Ok(notice(version, false));
+    }
+    Ok(Notice::Record {
+        rev: standing.rev,
+        event: RecordEvent {
+            did: did.into(),
+            collection: collection.into(),
+            rkey: rkey.into(),
+            rev: Tid::from_bits(standing.rev).to_string(),
+            seen_us: 0,
+            live: false,
+            content: None,
+        },
+    })
 }
 
 fn notice(version: Version, live: bool) -> Notice {

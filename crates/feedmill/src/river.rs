@@ -57,8 +57,7 @@ use crate::source::stream::{Dialect, Stream};
 use crate::source::tap::Acks;
 use crate::source::{Arrival, Rewind};
 use crate::status::{Status, StreamKind};
-use crate::store::sqlite::SqliteStore;
-use crate::store::{Plan, SharedStore, StoreError};
+use crate::store::{self, Plan, SharedStore, StoreError};
 use crate::tend::{self, Tend};
 
 /// How often samples of metrics are put together; until then each is kept.
@@ -170,11 +169,9 @@ impl River {
     pub async fn start(config: &Config, start: Start<'_>) -> Result<Self, StartError> {
         crate::metrics::recorder();
         crate::identity::provide_tls();
-        let store = SqliteStore::open(&config.store, Plan::new(config))?;
+        let store = store::open(config)?;
         let plan = Arc::clone(store.plan());
         let checker = Checker::new(&config.network(), Arc::clone(&plan), start.lexicons)?;
-        let embedded = Arc::new(store);
-        let store: SharedStore = Arc::clone(&embedded) as SharedStore;
         let mut river = Self {
             store,
             plan,
@@ -198,8 +195,8 @@ impl River {
             for branch in branches(config, search.as_ref())? {
                 river.branch(branch)?;
             }
-            let fanout = river.fan_out(config, &start, &embedded)?;
-            river.tell(config, &embedded)?;
+            let fanout = river.fan_out(config, &start)?;
+            river.tell(config)?;
             river.serve(config, &start, fanout, search).await?;
         }
         Ok(river)
@@ -387,10 +384,9 @@ impl River {
         &mut self,
         config: &Config,
         start: &Start<'_>,
-        store: &Arc<SqliteStore>,
     ) -> Result<Option<Arc<Fanout>>, StartError> {
         let Some((fanout, drawer)) =
-            Fanout::open(&config.timelines, config.serve.cache_mib, store)?
+            Fanout::open(&config.timelines, config.serve.cache_mib, &self.store)?
         else {
             return Ok(None);
         };
@@ -404,9 +400,13 @@ impl River {
     }
 
     /// Starts the thread that tells changes to readers who listen.
-    fn tell(&mut self, config: &Config, store: &Arc<SqliteStore>) -> Result<(), StartError> {
+    fn tell(&mut self, config: &Config) -> Result<(), StartError> {
         let settings = &config.serve;
-        let live = Live::open(store, settings.listeners_max, settings.listener_events_max)?;
+        let live = Live::open(
+            &self.store,
+            settings.listeners_max,
+            settings.listener_events_max,
+        )?;
         self.live = Some(Arc::clone(&live));
         let thread = std::thread::Builder::new()
             .name("live".into())

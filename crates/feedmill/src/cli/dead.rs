@@ -10,8 +10,7 @@ use crate::check::Checker;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::dead::{self, ReplayError};
-use crate::store::sqlite::SqliteStore;
-use crate::store::{Fate, LetterQuery, Plan, Store as _};
+use crate::store::{self, Fate, LetterQuery, SharedStore};
 
 /// What to do with dead letters.
 #[derive(Debug, Subcommand)]
@@ -101,7 +100,7 @@ impl Filter {
 
 /// An opened store with the checks of its configuration.
 struct Desk {
-    store: SqliteStore,
+    store: SharedStore,
     config: Config,
 }
 
@@ -109,7 +108,7 @@ impl Desk {
     fn open(file: &Path) -> Result<Self, Ending> {
         super::log("warn");
         let config = Config::load(file)?;
-        let store = SqliteStore::open(&config.store, Plan::new(&config))?;
+        let store = store::open(&config)?;
         Ok(Self { store, config })
     }
 
@@ -149,14 +148,14 @@ impl Dead {
                 let checker = desk.checker()?;
                 if all {
                     let query = filter.query(None, 0)?;
-                    let done = dead::replay_all(&desk.store, &checker, now_us, &query)?;
+                    let done = dead::replay_all(&*desk.store, &checker, now_us, &query)?;
                     say(&format!(
                         "{} settled, {} parked, {} buried again, {} without a record",
                         done.settled, done.parked, done.buried, done.skipped
                     ));
                 }
                 for id in ids {
-                    let fate = dead::replay(&desk.store, &checker, now_us, id)?;
+                    let fate = dead::replay(&*desk.store, &checker, now_us, id)?;
                     say(&format!("{id} {}", fate.word()));
                 }
             }

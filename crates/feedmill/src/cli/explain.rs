@@ -6,9 +6,8 @@ use clap::Args;
 
 use super::{Ending, say};
 use crate::config::Config;
+use crate::store;
 use crate::store::explain::Explained;
-use crate::store::sqlite::SqliteStore;
-use crate::store::{Plan, Store as _};
 
 /// Which record, whose feed.
 #[derive(Debug, Args)]
@@ -33,7 +32,7 @@ impl Explain {
     pub(super) fn run(self) -> Result<(), Ending> {
         super::log("warn");
         let config = Config::load(&self.file)?;
-        let store = SqliteStore::open(&config.store, Plan::new(&config))?;
+        let store = store::open(&config)?;
         let reader = match self.reader.starts_with("did:") {
             true => self.reader.clone(),
             false => store

@@ -7,7 +7,7 @@ use timeline::{FeedSpec, KeyId, NewRecord, RecordId, Settings, TargetSpec, Timel
 use super::{Routes, State, group, key};
 use crate::clock::Micros;
 use crate::config;
-use crate::store::{Loaded, Plan, Store, StoreError};
+use crate::store::{Loaded, Outbox, Plan, StoreError};
 
 /// What the engine is told of the configuration.
 pub(super) fn engine_settings(settings: &config::Timelines, plan: &Plan) -> Settings {
@@ -41,7 +41,7 @@ pub(super) fn engine_settings(settings: &config::Timelines, plan: &Plan) -> Sett
 pub(super) fn load(
     settings: &Settings,
     routes: &Routes,
-    store: &dyn Store,
+    store: &dyn Outbox,
 ) -> Result<State, StoreError> {
     let lanes: usize = settings.feeds.iter().map(|feed| feed.targets.len()).sum();
     let lane_max = (settings.window_bytes_max / timeline::RECORD_BYTES / lanes.max(1)).max(1);

@@ -30,7 +30,6 @@ use timeline::{Cold, Entry, KeyId, KeyList, Read, Request, Target, Timelines};
 use crate::clock::Micros;
 use crate::config;
 use crate::store::shown::{Shown, ShownPage};
-use crate::store::sqlite::SqliteStore;
 use crate::store::{Change, Plan, Position, SharedStore, StoreError};
 
 use bodies::Bodies;
@@ -149,22 +148,21 @@ impl Fanout {
     pub fn open(
         settings: &config::Timelines,
         cache_mib: usize,
-        store: &Arc<SqliteStore>,
+        store: &SharedStore,
     ) -> Result<Option<(Arc<Self>, Drawer)>, StoreError> {
         let plan = Arc::clone(store.plan());
         if settings.memory_mib == 0 || plan.feeds.is_empty() {
             return Ok(None);
         }
-        let routes = Routes::new(&plan, store);
+        let routes = Routes::new(&plan, &**store);
         let (registrations, waiting) = sync_channel(REGISTRATIONS_MAX);
         let engine = engine_settings(settings, &plan);
-        let shared: SharedStore = Arc::clone(store) as SharedStore;
-        let state = load(&engine, &routes, &*shared)?;
+        let state = load(&engine, &routes, &**store)?;
         let fanout = Arc::new(Self {
             state: RwLock::new(state),
             routes,
             plan,
-            store: shared,
+            store: Arc::clone(store),
             bodies: Bodies::new(cache_mib << 20),
             readers: Cache::new(READERS_MAX),
             revs: Cache::new(READERS_MAX),
@@ -414,7 +412,7 @@ impl Fanout {
 }
 
 impl Routes {
-    fn new(plan: &Plan, store: &SqliteStore) -> Self {
+    fn new(plan: &Plan, store: &dyn Outbox) -> Self {
         let mut routes = Self::default();
         for (feed, spec) in plan.feeds.iter().enumerate() {
             let merged = spec.merged.is_some();

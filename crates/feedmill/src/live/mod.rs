@@ -23,8 +23,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::error;
 
 use crate::metrics as names;
-use crate::store::sqlite::SqliteStore;
-use crate::store::{Change, Plan, SharedStore, StoreError};
+use crate::store::{Change, Outbox, Plan, SharedStore, StoreError};
 use view::{Entries, View};
 
 pub use view::{Entry, News};
@@ -99,7 +98,7 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    fn new(plan: &Plan, store: &SqliteStore) -> Self {
+    fn new(plan: &Plan, store: &dyn Outbox) -> Self {
         let mut routes = Self {
             feeds: plan.feeds.len(),
             ..Self::default()
@@ -271,14 +270,13 @@ pub struct Live {
 impl Live {
     /// Begins at the newest position of the outbox.
     pub fn open(
-        store: &Arc<SqliteStore>,
+        store: &SharedStore,
         listeners_max: usize,
         events_max: usize,
     ) -> Result<Arc<Self>, StoreError> {
         let plan = Arc::clone(store.plan());
-        let routes = Routes::new(&plan, store);
-        let shared: SharedStore = Arc::clone(store) as SharedStore;
-        let position = shared.head()?;
+        let routes = Routes::new(&plan, &**store);
+        let position = store.head()?;
         Ok(Arc::new(Self {
             hub: Mutex::new(Hub {
                 position,
@@ -286,7 +284,7 @@ impl Live {
             }),
             routes,
             plan,
-            store: shared,
+            store: Arc::clone(store),
             next_id: AtomicU64::new(0),
             listeners_max,
             events_max,

@@ -9,7 +9,7 @@ use super::docs::{self, Doc};
 use super::{SearchIndex, keep};
 use crate::branch::{Branch, BranchError};
 use crate::store::search::words_of;
-use crate::store::{Change, Row, Store};
+use crate::store::{Change, Outbox, Row};
 
 /// Records read at once when the index is made anew.
 const READ_MAX: usize = 1000;
@@ -75,7 +75,7 @@ impl Branch for SearchBranch {
 
     fn apply(
         &mut self,
-        store: &dyn Store,
+        store: &dyn Outbox,
         changes: &[Change],
         position_after: i64,
     ) -> Result<(), BranchError> {
@@ -107,7 +107,7 @@ impl Branch for SearchBranch {
         })
     }
 
-    fn rebuild(&mut self, store: &dyn Store) -> Result<i64, BranchError> {
+    fn rebuild(&mut self, store: &dyn Outbox) -> Result<i64, BranchError> {
         let before = self.position()?;
         self.transaction(|connection| {
             // Another process may have made it anew while we waited for our turn.

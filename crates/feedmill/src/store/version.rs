@@ -27,7 +27,7 @@ pub struct Content {
     pub body: String,
 }
 
-/// An account's hosting status, and since when.
+/// An account's hosting status and since when, and how far its repository is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// Its number; a walk goes on behind it.
@@ -35,4 +35,6 @@ pub struct Standing {
     pub did: String,
     pub status: AccountStatus,
     pub since_us: Micros,
+    /// The newest revision of its repository that was applied.
+    pub rev: u64,
 }

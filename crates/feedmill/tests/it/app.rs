@@ -14,10 +14,10 @@ pub(crate) type Kept = (&'static str, &'static str, String, Value);
 
 /// Puts records into a store, as a source would.
 fn keep(folder: &Path, config: &str, records: &[Kept]) {
-    use feedmill::store::{Batch, Commit, Item, Op, Plan, Store as _, sqlite::SqliteStore};
+    use feedmill::store::{self, Batch, Commit, Item, Op};
     let mut config = feedmill::config::Config::parse(config).unwrap();
     config.store.url = format!("sqlite://{}", folder.join("store.db").display());
-    let store = SqliteStore::open(&config.store, Plan::new(&config)).unwrap();
+    let store = store::open(&config).unwrap();
     let checker =
         feedmill::check::Checker::new(&config, std::sync::Arc::clone(store.plan()), &[]).unwrap();
     let items = records

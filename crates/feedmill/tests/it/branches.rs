@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use feedmill::branch::{self, Branch, BranchError, Step};
-use feedmill::store::{Change, Store};
+use feedmill::store::{Change, Outbox};
 use parking_lot::Mutex;
 use sim::rng::Rng;
 
@@ -36,7 +36,7 @@ impl Branch for Ledger {
 
     fn apply(
         &mut self,
-        store: &dyn Store,
+        store: &dyn Outbox,
         changes: &[Change],
         position: i64,
     ) -> Result<(), BranchError> {
@@ -59,7 +59,7 @@ impl Branch for Ledger {
         Ok(())
     }
 
-    fn rebuild(&mut self, store: &dyn Store) -> Result<i64, BranchError> {
+    fn rebuild(&mut self, store: &dyn Outbox) -> Result<i64, BranchError> {
         let mut keep = self.0.lock();
         let head = store.head()?;
         keep.bodies.clear();
@@ -85,7 +85,7 @@ fn desk(outbox_max: u64) -> Desk {
     Desk::of(feedmill::config::Config::parse(&config).unwrap())
 }
 
-fn draw(branch: &mut Ledger, store: &dyn Store) {
+fn draw(branch: &mut Ledger, store: &dyn Outbox) {
     loop {
         match branch::step(branch, store) {
             Ok(Step::Idle(_)) => return,

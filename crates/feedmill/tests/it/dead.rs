@@ -11,7 +11,7 @@ use feedmill::dead;
 use feedmill::serve::admin::Admin;
 use feedmill::serve::{self, Server};
 use feedmill::status::Status;
-use feedmill::store::{Fate, LetterQuery, SharedStore, Store};
+use feedmill::store::{Fate, LetterQuery};
 use feedmill::tend::{self, Alert, Tend};
 use serde_json::Value;
 
@@ -215,7 +215,7 @@ fn a_discarded_letter_is_gone_and_its_unit_stays_counted() {
 /// A server of a desk, and its address.
 async fn served(desk: &Desk, token: Option<&str>) -> String {
     feedmill::identity::provide_tls();
-    let store: SharedStore = Arc::clone(&desk.store) as SharedStore;
+    let store = Arc::clone(&desk.store);
     let plan = Arc::clone(desk.store.plan());
     let mut server = Server::new(
         &desk.config,
@@ -401,10 +401,7 @@ fn too_many_letters_raise_one_alert_until_the_pause_is_over_and_set_the_gauge() 
     let folder = tempfile::tempdir().unwrap();
     let desk = desk_in(&folder, 5);
     let recorder = feedmill::metrics::recorder();
-    let mut tend = Tend::new(
-        Arc::clone(&desk.store) as SharedStore,
-        desk.config.settle.clone(),
-    );
+    let mut tend = Tend::new(Arc::clone(&desk.store), desk.config.settle.clone());
     desk.put(ALICE, "note", "1", "{\"size\":9}");
     desk.put(ALICE, "note", "2", "{\"size\":9}");
     assert_eq!(tend.step(desk.now_us()).unwrap(), None);

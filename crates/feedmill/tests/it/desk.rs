@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use feedmill::check::{Checker, Claim};
 use feedmill::config::Config;
 use feedmill::store::batch::{Batch, Commit, DeadLetter, Item, Op, Verdict};
-use feedmill::store::plan::Plan;
-use feedmill::store::sqlite::SqliteStore;
-use feedmill::store::{Accounting, Committed, Store};
+use feedmill::store::{self, Accounting, Committed, SharedStore};
 
 pub(crate) const ALICE: &str = "did:web:alice.test";
 pub(crate) const BOB: &str = "did:web:bob.test";
@@ -20,7 +18,7 @@ const NOW: i64 = 1_790_000_000_000_000;
 
 pub(crate) struct Desk {
     pub(crate) config: Config,
-    pub(crate) store: Arc<SqliteStore>,
+    pub(crate) store: SharedStore,
     pub(crate) checker: Arc<Checker>,
     now_us: AtomicI64,
     rev: AtomicU64,
@@ -35,7 +33,7 @@ impl Desk {
     }
 
     pub(crate) fn of(config: Config) -> Self {
-        let store = Arc::new(SqliteStore::open(&config.store, Plan::new(&config)).unwrap());
+        let store = store::open(&config).unwrap();
         let checker = Arc::new(Checker::new(&config, Arc::clone(store.plan()), &[]).unwrap());
         Self {
             config,

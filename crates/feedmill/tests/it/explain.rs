@@ -5,7 +5,7 @@ use std::process::Command;
 
 use feedmill::store::batch::Item;
 use feedmill::store::explain::Reason;
-use feedmill::store::{AccountStatus, FeedQuery, Lens, Store as _};
+use feedmill::store::{AccountStatus, FeedQuery, Lens};
 
 use crate::desk::{ALICE, BOB, Desk};
 

@@ -311,7 +311,7 @@ fn help_names_the_variables_that_override_the_file() {
 fn an_equality_finds_the_few_among_the_many() {
     use super::desk::{ALICE, Desk};
     use feedmill::store::filter::{Field, Filter, Operand, Test};
-    use feedmill::store::{Lens, ListQuery, Store as _};
+    use feedmill::store::{Lens, ListQuery};
     let desk = Desk::new(
         "[collections.post]\ncollection = \"com.example.post\"\nvalidate = false\n\
          [collections.post.queryable]\nlang = {}\ntags = {}\nn = { as = \"number\" }\nat = {}\n",

@@ -62,4 +62,5 @@ mod tap;
 mod tape;
 mod tidy;
 mod two_processes;
+mod values;
 mod verify;

@@ -112,7 +112,6 @@ fn queues_show_how_deep_and_how_old_they_are_and_what_was_done() {
         now_us: desk.now_us(),
         items,
     };
-    use feedmill::store::Store as _;
     feedmill::intake::tell(&desk.store.commit(batch).unwrap());
     check(
         "feedmill_firehose_queue_done_total{queue=\"measured\"}",

@@ -9,7 +9,7 @@ use feedmill::config::Config;
 use feedmill::fanout::{Drawer, Fanout, Wish};
 use feedmill::store::batch::Item;
 use feedmill::store::{
-    AccountStatus, Activity, ActivityFilter, ActivityQuery, FeedQuery, Lens, Position, Store as _,
+    AccountStatus, Activity, ActivityFilter, ActivityQuery, FeedQuery, Lens, Position,
 };
 use sim::rng::Rng;
 

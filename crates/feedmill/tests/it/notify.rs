@@ -5,8 +5,7 @@ use feedmill::clock::Clock;
 use feedmill::config::Config;
 use feedmill::config::serve::Notify;
 use feedmill::river::{River, Role, Start};
-use feedmill::store::sqlite::SqliteStore;
-use feedmill::store::{Batch, Commit, Item, Op, Plan, Store as _, Verdict, batch::Chain};
+use feedmill::store::{self, Batch, Commit, Item, Op, Verdict, batch::Chain};
 use serde_json::{Value, json};
 use sim::compose::POST;
 use sim::network::{Network, NetworkOptions};
@@ -159,7 +158,7 @@ fn a_gap_in_the_stream_is_noticed_after_a_notification() {
         "namespace = \"com.example\"\n[collections.post]\ncollection = \"app.bsky.feed.post\"\nvalidate = false\n[store]\nurl = \"sqlite::memory:\"\n",
     )
     .unwrap();
-    let store = SqliteStore::open(&config.store, Plan::new(&config)).unwrap();
+    let store = store::open(&config).unwrap();
     let op = |rkey: &str| Op {
         collection: "app.bsky.feed.post".into(),
         rkey: rkey.into(),

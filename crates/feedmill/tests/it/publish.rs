@@ -3,7 +3,9 @@
 //! The reader here is naive: it replays payloads into a map, newest revision
 //! wins, and knows nothing of the store.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use blocklog::block::{Held, Payload};
@@ -11,23 +13,28 @@ use blocklog::page::{PageMax, PendingStart, Selection, Start};
 use blocklog::store::LogStore as _;
 use feedmill::branch::{self, Branch as _, Step};
 use feedmill::clock::Clock;
+use feedmill::decode::jetstream::JetstreamDecoder;
+use feedmill::decode::log::LogDecoder;
+use feedmill::decode::{Decoder, Opened};
 use feedmill::publish::Publisher;
 use feedmill::replicate::log::Log;
 use feedmill::replicate::settings::LogSettings;
 use feedmill::replicate::sqlite::SqliteLog;
+use feedmill::store::AccountStatus;
 use feedmill::store::batch::Item;
-use feedmill::store::{AccountStatus, Store as _};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sim::rng::Rng;
 
 use super::desk::{ALICE, BOB, Desk};
 
 const SPACE: &str = "river";
 
+/// Its records have made-up CIDs, so nothing is held against them.
 fn desk(outbox_max: u64) -> Desk {
     let config = format!(
         "namespace = \"com.example\"\n[collections.post]\ncollection = \"com.example.post\"\nvalidate = false\n\
          [collections.note]\ncollection = \"com.example.note\"\nvalidate = false\n\
+         [intake]\nverify = \"off\"\n\
          [store]\nurl = \"sqlite::memory:\"\noutbox_max = {outbox_max}\n"
     );
     Desk::of(feedmill::config::Config::parse(&config).unwrap())
@@ -36,17 +43,25 @@ fn desk(outbox_max: u64) -> Desk {
 /// A log in a folder of its own.
 struct Shelf {
     folder: tempfile::TempDir,
+    open: RefCell<Option<Log>>,
 }
 
 impl Shelf {
     fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
+            open: RefCell::default(),
         }
     }
 
-    /// The log as a process that starts now opens it.
+    /// The log, as whoever reads it has it open.
     fn log(&self) -> Log {
+        let mut open = self.open.borrow_mut();
+        open.get_or_insert_with(|| self.opened()).clone()
+    }
+
+    /// The log as a process that starts now opens it.
+    fn opened(&self) -> Log {
         let store = Arc::new(SqliteLog::open(&self.folder.path().join("log.db")).unwrap());
         let settings = LogSettings {
             publish: Some(SPACE.into()),
@@ -56,7 +71,7 @@ impl Shelf {
     }
 
     fn publisher(&self) -> Publisher {
-        Publisher::new(self.log(), SPACE, Clock::Wall).unwrap()
+        Publisher::new(self.opened(), SPACE, Clock::Wall).unwrap()
     }
 
     fn blocks(&self) -> Vec<Held> {
@@ -71,6 +86,39 @@ impl Shelf {
         let log = self.log();
         let page = log.store().page(SPACE, &Selection::Space, &start, max);
         page.unwrap().blocks
+    }
+
+    /// Every block, as a peer is given it.
+    fn messages(&self) -> Vec<Value> {
+        let (log, mut blocks, mut cursor) = (self.log(), Vec::new(), json!(0));
+        loop {
+            let question =
+                json!({"type": "query", "requestId": 1, "cursor": cursor, "limit": 1000});
+            let answer = log.answer(SPACE, None, &question).to_message();
+            blocks.extend(answer["blocks"].as_array().unwrap().iter().cloned());
+            if answer["hasMore"] != true {
+                return blocks;
+            }
+            cursor = answer["nextCursor"].clone();
+        }
+    }
+
+    /// The file and what is still beside it. Nobody writes to it now.
+    fn copy(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let names = ["log.db", "log.db-wal"].map(|name| self.folder.path().join(name));
+        let read = |path: PathBuf| Some((path.clone(), std::fs::read(path).ok()?));
+        names.into_iter().filter_map(read).collect()
+    }
+
+    /// Puts a copy in the place of the log; an empty one leaves no log at all.
+    fn bring_back(&self, copy: &[(PathBuf, Vec<u8>)]) {
+        self.open.take();
+        for name in ["log.db", "log.db-wal", "log.db-shm"] {
+            drop(std::fs::remove_file(self.folder.path().join(name)));
+        }
+        for (path, bytes) in copy {
+            std::fs::write(path, bytes).unwrap();
+        }
     }
 }
 
@@ -170,6 +218,8 @@ struct History {
     records: BTreeMap<String, Value>,
     standing: BTreeMap<&'static str, AccountStatus>,
     turns: i64,
+    /// Whether accounts are deleted too.
+    deleted: bool,
 }
 
 impl History {
@@ -180,6 +230,7 @@ impl History {
             records: BTreeMap::new(),
             standing: BTreeMap::new(),
             turns: 0,
+            deleted: true,
         }
     }
 
@@ -199,7 +250,7 @@ impl History {
                 self.records.remove(&uri);
             }
             _ => {
-                let body = serde_json::json!({"step": number});
+                let body = json!({"step": number});
                 self.desk.put(did, short, &rkey, &body.to_string());
                 self.records.insert(uri, body);
             }
@@ -208,8 +259,8 @@ impl History {
 
     fn turn(&mut self, did: &'static str) {
         let status = match self.rng.below(5) {
-            0 => AccountStatus::Deleted,
-            1 => AccountStatus::Takendown,
+            0 if self.deleted => AccountStatus::Deleted,
+            0 | 1 => AccountStatus::Takendown,
             2 => AccountStatus::Deactivated,
             _ => AccountStatus::Active,
         };
@@ -264,6 +315,99 @@ fn every_visible_record_is_told_once_through_hiding_deletes_restarts_and_gaps() 
     }
 }
 
+/// A reader with a store of its own, which reads from the beginning where the log is not the one it read.
+struct Replica {
+    desk: Desk,
+    decoder: LogDecoder,
+    read: Vec<String>,
+}
+
+impl Replica {
+    fn new() -> Self {
+        let desk = desk(1_000_000);
+        let decoder = Decoder::new(Arc::clone(&desk.checker), &desk.config.intake);
+        Self {
+            desk,
+            decoder: LogDecoder::new(JetstreamDecoder::new(decoder), SPACE),
+            read: Vec::new(),
+        }
+    }
+
+    fn catch_up(&mut self, shelf: &Shelf) {
+        let blocks = shelf.messages();
+        let hash = |block: &Value| block["hash"].as_str().unwrap().to_owned();
+        let hashes: Vec<String> = blocks.iter().map(hash).collect();
+        let goes_on = hashes.starts_with(&self.read);
+        let known = if goes_on { self.read.len() } else { 0 };
+        for block in blocks.iter().skip(known) {
+            match self.decoder.open(block.to_string().as_bytes()) {
+                Opened::Item { item, .. } => drop(self.desk.apply(item)),
+                other => panic!("{other:?}"),
+            }
+        }
+        self.read = hashes;
+    }
+
+    #[track_caller]
+    fn check(&self, truth: &BTreeMap<String, Value>) {
+        let versions = self.desk.store.versions_after(0, 1000).unwrap();
+        let seen = versions.into_iter().filter_map(|(_, version)| {
+            let content = version.content.filter(|_| version.visible)?;
+            Some((version.uri, serde_json::from_str(&content.body).unwrap()))
+        });
+        assert_eq!(&seen.collect::<BTreeMap<_, _>>(), truth);
+    }
+}
+
+/// Rolls the log back and, where no account comes back from deletion, loses it altogether: of the
+/// records of such an account nobody has a trace then.
+#[test]
+fn a_replica_holds_what_is_visible_though_the_log_was_rolled_back_or_lost() {
+    for (seed, outbox_max, deleted) in [
+        (11, 1_000_000, true),
+        (12, 1_000_000, false),
+        (13, 9, false),
+    ] {
+        println!("seed {seed}, outbox_max {outbox_max}");
+        let (mut history, shelf) = (History::new(seed, outbox_max), Shelf::new());
+        history.deleted = deleted;
+        let (mut replica, mut copy) = (Replica::new(), Vec::new());
+        let mut publisher = Some(shelf.publisher());
+        for number in 0..200 {
+            history.step(number);
+            if history.rng.below(3) > 0 {
+                continue;
+            }
+            draw(
+                publisher.get_or_insert_with(|| shelf.publisher()),
+                &history.desk,
+            );
+            match history.rng.below(6) {
+                0 => copy = shelf.copy(),
+                1 if !copy.is_empty() => {
+                    publisher = None;
+                    shelf.bring_back(&copy);
+                }
+                2 if !deleted => {
+                    publisher = None;
+                    shelf.bring_back(&[]);
+                }
+                _ => {}
+            }
+            draw(
+                publisher.get_or_insert_with(|| shelf.publisher()),
+                &history.desk,
+            );
+            if history.rng.below(2) == 0 {
+                replica.catch_up(&shelf);
+                replica.check(&history.truth());
+            }
+        }
+        draw(&mut shelf.publisher(), &history.desk);
+        check(&shelf, &history.truth());
+    }
+}
+
 #[test]
 fn two_processes_that_publish_from_one_store_tell_everything_once() {
     let (mut history, shelf) = (History::new(5, 1_000_000), Shelf::new());
@@ -286,12 +430,11 @@ fn two_processes_that_publish_from_one_store_tell_everything_once() {
 fn nobody_else_appends_to_the_space_that_is_published() {
     let shelf = Shelf::new();
     let _publisher = shelf.publisher();
-    let block =
-        serde_json::json!({"actorId": "mallory", "sequence": 1, "timestamp": 1, "data": "eA=="});
-    let append = serde_json::json!({"type": "append", "requestId": "r", "blocks": [block]});
+    let block = json!({"actorId": "mallory", "sequence": 1, "timestamp": 1, "data": "eA=="});
+    let append = json!({"type": "append", "requestId": "r", "blocks": [block]});
     let answer = |space: &str| shelf.log().answer(space, None, &append).to_message();
     assert_eq!(answer(SPACE)["error"], "notAllowed");
     assert_eq!(answer(SPACE)["requestId"], "r");
-    assert_eq!(answer("another")["positions"], serde_json::json!([1]));
+    assert_eq!(answer("another")["positions"], json!([1]));
     assert_eq!(shelf.blocks(), vec![]);
 }

@@ -1,7 +1,7 @@
 //! An account that goes takes everything with it, whatever is served of it.
 
+use feedmill::store::AccountStatus;
 use feedmill::store::batch::{Item, Snapshot};
-use feedmill::store::{AccountStatus, Store as _};
 
 use crate::desk::{ALICE, Desk};
 

@@ -14,7 +14,7 @@ use feedmill::intake::Intake;
 use feedmill::source::Rewind;
 use feedmill::status::Status;
 use feedmill::store::batch::{Batch, Commit, Item, Op, Snapshot, Verdict};
-use feedmill::store::{AccountStatus, Accounting, Committed, Store};
+use feedmill::store::{AccountStatus, Accounting, Committed};
 use feedmill::tend::Tend;
 use sim::rng::Rng;
 

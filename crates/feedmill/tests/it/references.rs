@@ -5,7 +5,6 @@ use std::sync::Arc;
 use feedmill::clock::Clock;
 use feedmill::serve::{self, Server};
 use feedmill::status::Status;
-use feedmill::store::SharedStore;
 use serde_json::Value;
 
 use super::desk::{ALICE, BOB, Desk};
@@ -19,7 +18,7 @@ fn desk() -> Desk {
 /// Asks the desk's server; (status, body).
 async fn ask(desk: &Desk, path: &str) -> (u16, Value) {
     feedmill::identity::provide_tls();
-    let store: SharedStore = Arc::clone(&desk.store) as SharedStore;
+    let store = Arc::clone(&desk.store);
     let plan = Arc::clone(desk.store.plan());
     let status = Arc::new(Status::default());
     let server = Server::new(

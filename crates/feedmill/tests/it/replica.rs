@@ -295,3 +295,93 @@ async fn the_two_examples_are_origin_and_replica() {
     second.end(false);
     network.stop().await;
 }
+
+/// A world, its two mills, and everything read by both.
+async fn both(seed: u64, folder: &Path) -> (Network, Mill, Mill) {
+    feedmill::identity::provide_tls();
+    let world = World::new(WorldOptions {
+        seed,
+        accounts: 12,
+        ..WorldOptions::default()
+    });
+    let network = Network::start(world, NetworkOptions::default())
+        .await
+        .unwrap();
+    let (mut first, mut second) = mills(folder, &network);
+    first.begin(None);
+    second.begin(None);
+    go_on(&network, &first, &second).await;
+    (network, first, second)
+}
+
+/// More happens, and reaches both.
+async fn go_on(network: &Network, first: &Mill, second: &Mill) {
+    network.emit(120);
+    network.settle();
+    settled("sim", &first.address, network.last_seq()).await;
+    let position = published(&first.address).await;
+    caught_up(&second.address, position).await;
+}
+
+/// Waits until every feed of the second equals the model.
+async fn equal(network: &Network, second: &Mill, since_us: i64) {
+    let begun = Instant::now();
+    loop {
+        let oracle = Oracle::new(network, second.address.clone(), since_us);
+        let Some(first) = oracle.every_feed(&|_, _| {}).await.unwrap().first else {
+            return;
+        };
+        assert!(begun.elapsed() < PATIENCE, "{first}");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+/// Takes the log's file away, or puts another in its place.
+fn replace(folder: &Path, log: Option<Vec<u8>>) {
+    for name in ["log.db", "log.db-wal", "log.db-shm"] {
+        drop(std::fs::remove_file(folder.join(name)));
+    }
+    if let Some(bytes) = log {
+        std::fs::write(folder.join("log.db"), bytes).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_outlives_the_rollback_and_the_loss_of_the_log_it_reads() {
+    let since_us = feedmill::clock::Clock::Wall.now_us();
+    let folder = tempfile::tempdir().unwrap();
+    let (network, mut first, mut second) = both(31, folder.path()).await;
+    equal(&network, &second, since_us).await;
+
+    // Brought back from a copy: what was published since is published again, in other blocks.
+    first.end(false);
+    let copy = std::fs::read(folder.path().join("log.db")).unwrap();
+    first.begin(None);
+    go_on(&network, &first, &second).await;
+    first.end(false);
+    second.end(false);
+    replace(folder.path(), Some(copy));
+    network.emit(200);
+    network.settle();
+    first.begin(None);
+    settled("sim", &first.address, network.last_seq()).await;
+    published(&first.address).await;
+    second.begin(None);
+    let life = second.life.as_ref().unwrap();
+    life.says("the log is not the one that was read").await;
+    equal(&network, &second, since_us).await;
+
+    // Lost altogether: another log, told from the records.
+    first.end(true);
+    replace(folder.path(), None);
+    network.emit(60);
+    network.settle();
+    first.begin(None);
+    equal(&network, &second, since_us).await;
+    let accounting = status(&second.address).await.unwrap()["accounting"].clone();
+    adds_up(&accounting);
+    assert!(accounting["repeated"].as_i64() > Some(0), "{accounting}");
+    first.end(false);
+    second.end(false);
+    network.stop().await;
+}

@@ -1,7 +1,7 @@
 //! Business rules, conditions of feeds, and the whole Layers configuration.
 
 use feedmill::config::Config;
-use feedmill::store::{FeedQuery, Store};
+use feedmill::store::FeedQuery;
 
 use super::desk::{ALICE, BOB, Desk, fixtures};
 

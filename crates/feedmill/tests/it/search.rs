@@ -8,7 +8,7 @@ use feedmill::config::Config;
 use feedmill::search::{SearchBranch, SearchIndex};
 use feedmill::store::filter::Filter;
 use feedmill::store::search::Search;
-use feedmill::store::{Lens, ListQuery, Position, Store as _};
+use feedmill::store::{Lens, ListQuery, Position};
 
 use super::desk::{ALICE, BOB, Desk};
 

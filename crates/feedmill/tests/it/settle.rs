@@ -1,7 +1,7 @@
 //! Records that come before what they lean on: parked, tried again, released, buried, woken.
 
 use feedmill::store::batch::{Item, Snapshot};
-use feedmill::store::{AccountStatus, Fate, Store};
+use feedmill::store::{AccountStatus, Fate};
 
 use super::desk::{ALICE, BOB, Desk};
 

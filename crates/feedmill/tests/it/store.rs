@@ -9,8 +9,7 @@ use std::sync::Arc;
 use feedmill::config::Config;
 use feedmill::store::batch::{Batch, Chain, Commit, DeadLetter, Item, Op, Put, Snapshot, Verdict};
 use feedmill::store::plan::Plan;
-use feedmill::store::sqlite::SqliteStore;
-use feedmill::store::{AccountStatus, FeedQuery, ListQuery, Store};
+use feedmill::store::{self, AccountStatus, FeedQuery, ListQuery, SharedStore};
 use sim::rng::Rng;
 
 const NOW: i64 = 1_790_000_000_000_000;
@@ -18,7 +17,7 @@ const POST: &str = "app.bsky.feed.post";
 const FOLLOW: &str = "app.bsky.graph.follow";
 
 struct Bench {
-    store: SqliteStore,
+    store: SharedStore,
     plan: Arc<Plan>,
     /// Keeps the folder of a store in a file.
     _folder: Option<tempfile::TempDir>,
@@ -41,7 +40,7 @@ fn on_each(check: impl Fn(&Bench)) {
             None => "sqlite::memory:".into(),
         };
         let config = config(&url);
-        let store = SqliteStore::open(&config.store, Plan::new(&config)).unwrap();
+        let store = store::open(&config).unwrap();
         let plan = Arc::clone(store.plan());
         check(&Bench {
             store,
@@ -560,7 +559,7 @@ fn a_changed_configuration_derives_its_rows_anew() {
     let first = config(&url);
     let did = "did:web:a.test";
     {
-        let store = SqliteStore::open(&first.store, Plan::new(&first)).unwrap();
+        let store = store::open(&first).unwrap();
         let plan = Arc::clone(store.plan());
         let bench = Bench {
             store,
@@ -582,7 +581,7 @@ fn a_changed_configuration_derives_its_rows_anew() {
          [feeds.timeline]\ntargets = [{{ collection = \"post\", keys = [\"author\", \"about\"] }}]\n[store]\nurl = \"{url}\"\n"
     );
     let second = Config::parse(&text).unwrap();
-    let store = SqliteStore::open(&second.store, Plan::new(&second)).unwrap();
+    let store = store::open(&second).unwrap();
     let plan = Arc::clone(store.plan());
     let bench = Bench {
         store,

@@ -1,7 +1,6 @@
 //! Tap: a channel on which every message is acknowledged, over real sockets.
 
 use feedmill::clock::Clock;
-use feedmill::store::Store as _;
 use sim::network::{Network, NetworkOptions};
 
 use crate::bed::{UNTOLD, config, equal, firehose, network_without, start, status, until};

@@ -14,8 +14,7 @@ use feedmill::intake::Intake;
 use feedmill::notary::Notary;
 use feedmill::source::{Arrival, Rewind};
 use feedmill::status::Status;
-use feedmill::store::sqlite::SqliteStore;
-use feedmill::store::{Item, Plan, Store as _};
+use feedmill::store::{self, Item, SharedStore};
 use record::car::{self, Car, CarLimits};
 use record::cid::Cid;
 use record::commit::Commit;
@@ -58,13 +57,13 @@ struct Court {
     network: Network,
     config: Config,
     decoder: Decoder,
-    store: Arc<SqliteStore>,
+    store: SharedStore,
 }
 
 async fn court() -> Court {
     let network = network(SEED, NetworkOptions::default()).await;
     let config = config(&network, "sqlite::memory:", &[FULL]);
-    let store = Arc::new(SqliteStore::open(&config.store, Plan::new(&config)).unwrap());
+    let store = store::open(&config).unwrap();
     let checker = Checker::new(&config, Arc::clone(store.plan()), sim::lexicons::ALL).unwrap();
     let decoder = Decoder::new(Arc::new(checker), &config.intake);
     Court {

@@ -6,8 +6,7 @@ use sim::rng::Rng;
 
 use crate::config::Config;
 use crate::store::batch::{Batch, Commit, Item, Op, Put, Verdict};
-use crate::store::sqlite::SqliteStore;
-use crate::store::{FeedQuery, Lens, Plan, Position, Store};
+use crate::store::{self, FeedQuery, Lens, Plan, Position, Store};
 
 use super::meter::cpu_s;
 use super::sql::{self, Posts};
@@ -47,14 +46,14 @@ fn measure(scale: f64, folder: &std::path::Path) -> Result<Report, Ending> {
         folder.display()
     );
     let config = Config::parse(&text)?;
-    let store = SqliteStore::open(&config.store, Plan::new(&config))?;
+    let store = store::open(&config)?;
     let records = scaled(RECORDS, scale).max(DEPTH * 40);
     let mut posts = Posts::create(&folder.join("baseline.db"))?;
-    fill(&store, &mut posts, records)?;
+    fill(&*store, &mut posts, records)?;
     posts.follow_each(0, 1..=FOLLOWS)?;
     posts.ready()?;
     let mut query = query(store.plan())?;
-    let before = descend(&store, &mut query)?;
+    let before = descend(&*store, &mut query)?;
     query.before = Some(before.clone());
     query.limit = LIMIT;
     let start = cpu_s();
@@ -94,7 +93,7 @@ fn did(author: u32) -> String {
 }
 
 /// The same posts for both sides, and the reader's follows for the store.
-fn fill(store: &SqliteStore, posts: &mut Posts, records: usize) -> Result<(), Ending> {
+fn fill(store: &dyn Store, posts: &mut Posts, records: usize) -> Result<(), Ending> {
     let plan = store.plan();
     let commit =
         |did: String, rev: u64, nsid: &str, body: String, time_us: i64| -> Result<Item, Ending> {
@@ -179,7 +178,7 @@ fn query(plan: &Arc<Plan>) -> Result<FeedQuery, Ending> {
 }
 
 /// The place behind [`DEPTH`] entries.
-fn descend(store: &SqliteStore, query: &mut FeedQuery) -> Result<Position, Ending> {
+fn descend(store: &dyn Store, query: &mut FeedQuery) -> Result<Position, Ending> {
     let mut seen = 0;
     loop {
         let page = store.feed(query)?;

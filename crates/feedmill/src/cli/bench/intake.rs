@@ -16,8 +16,7 @@ use crate::intake::Intake;
 use crate::source::{Arrival, Rewind};
 use crate::status::Status;
 use crate::store::batch::{Batch, Commit, Item, Op};
-use crate::store::sqlite::SqliteStore;
-use crate::store::{Accounting, Plan, SharedStore, Store};
+use crate::store::{self, Accounting, Store};
 use record::car;
 use record::cbor;
 use record::cid::Cid;
@@ -82,7 +81,7 @@ fn measure(scale: f64, folder: &std::path::Path) -> Result<Report, Ending> {
         folder.display()
     );
     let config = Config::parse(&text)?;
-    let store = Arc::new(SqliteStore::open(&config.store, Plan::new(&config))?);
+    let store = store::open(&config)?;
     let checker = Checker::new(&config, Arc::clone(store.plan()), sim::lexicons::ALL)?;
     let decoder = Decoder::new(Arc::new(checker), &config.intake);
     let mut world = World::new(scale)?;
@@ -90,13 +89,13 @@ fn measure(scale: f64, folder: &std::path::Path) -> Result<Report, Ending> {
     world.fill(&*store, decoder.checker(), rows)?;
     // Closed and opened: the checkpoint that the filling left behind is not the frames' to pay.
     drop(store);
-    let store = Arc::new(SqliteStore::open(&config.store, Plan::new(&config))?);
+    let store = store::open(&config)?;
 
     let events = (EVENTS as f64 * scale) as usize;
     let mut intake = Intake::new(
         "bench".into(),
         Opener::Firehose(decoder.clone()),
-        Arc::clone(&store) as SharedStore,
+        Arc::clone(&store),
         Arc::new(Rewind::default()),
         Arc::new(Status::default()),
     );

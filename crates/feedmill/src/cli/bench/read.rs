@@ -25,8 +25,7 @@ use super::{Ending, Report};
 use crate::check::{Checker, Claim};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::store::sqlite::SqliteStore;
-use crate::store::{Batch, Commit, Item, Op, Plan, Store as _};
+use crate::store::{self, Batch, Commit, Item, Op};
 
 const ACCOUNTS: f64 = 5_000.0;
 const POSTS: f64 = 300_000.0;
@@ -292,7 +291,7 @@ fn full_readers(served: &Served, graph: &Graph) -> Result<Vec<String>, Ending> {
 
 /// Puts follows and posts into the store as a source would; returns how many posts.
 fn fill(config: &Config, graph: &Graph, posts: usize) -> Result<usize, Ending> {
-    let store = SqliteStore::open(&config.store, Plan::new(config))?;
+    let store = store::open(config)?;
     let checker = Checker::new(config, Arc::clone(store.plan()), &[])?;
     let mut rng = Rng::new(7);
     let start_us = 1_760_000_000_000_000i64;

@@ -27,7 +27,7 @@ pub enum Notice {
     Record { rev: u64, event: RecordEvent },
     /// A live record whose author is hidden: it is told when the author is back.
     Hidden { uri: String },
-    /// A record of which no trace is left.
+    /// A record that went with its account.
     Traceless { uri: String },
     /// How an account stands now. What is `forgotten` does not come back.
     Account {
@@ -216,7 +216,9 @@ impl Teller<'_> {
         // Deletes win ties, as they do in the store.
         let told =
             |latest: &Latest| latest.position > 0 && (latest.rev, !latest.live) >= (rev, !live);
-        if latest.as_ref().is_some_and(told) || (latest.is_none() && !live) {
+        // A deletion is told of what we never told as well: a log brought back from a copy, or begun
+        // anew, does not know what its readers were told before.
+        if latest.as_ref().is_some_and(told) {
             return Ok(());
         }
         let known = latest.is_some();

@@ -392,14 +392,14 @@ impl<'a> Apply<'a> {
         self.stand(key, did, &known, (status, time_us))
     }
 
-    /// What a host said when asked. It keeps the time of the last event: whatever the stream says
-    /// after that one is newer, whichever clock is ahead.
+    /// What a host said when asked. If that is news, it stands a microsecond after the last event: whatever the
+    /// stream says after that one is newer, whichever clock is ahead, and a replica can tell the two apart.
     fn standing(&mut self, did: &str, status: AccountStatus) -> Result<(), Error> {
         let (key, known) = match self.known_did(did)? {
             Some(found) => found,
             None => (self.names.key(self.tx, did)?, Known::default()),
         };
-        let time_us = known.status_us;
+        let time_us = known.status_us + i64::from(status.code() != known.status);
         self.stand(key, did, &known, (status, time_us))
     }
 

@@ -49,7 +49,8 @@ use super::page::{Children, FeedQuery, ListQuery, Page, Position, Row};
 use super::plan::{LaneId, Plan, SourceId};
 use super::version::{Standing, Version};
 use super::{
-    Committed, Counts, LetterQuery, Reference, Referrer, ReferrerQuery, Store, StoreError, Waiting,
+    Committed, Counts, Desk, Intake, LetterQuery, Outbox, Pages, Reference, Referrer,
+    ReferrerQuery, Store, StoreError, Waiting,
 };
 use derive::Ids;
 use writer::Writer;
@@ -59,7 +60,7 @@ const WRITER_CACHE: u32 = 4;
 
 /// The embedded store.
 #[derive(Debug)]
-pub struct SqliteStore {
+pub(super) struct SqliteStore {
     plan: Arc<Plan>,
     ids: Ids,
     readers: Pool,
@@ -75,7 +76,7 @@ struct Pool {
 
 impl SqliteStore {
     /// Opens or creates the store of a configuration, and brings it in line with the plan.
-    pub fn open(settings: &crate::config::Store, plan: Plan) -> Result<Self, StoreError> {
+    pub(super) fn open(settings: &crate::config::Store, plan: Plan) -> Result<Self, StoreError> {
         let place = Place::of(&settings.url);
         let mut connection = place.connect(settings.cache_mib.saturating_mul(WRITER_CACHE))?;
         schema::migrate(&mut connection).map_err(sql)?;
@@ -98,21 +99,6 @@ impl SqliteStore {
                 freed: Condvar::new(),
             },
         })
-    }
-
-    /// The plan this store follows.
-    pub fn plan(&self) -> &Arc<Plan> {
-        &self.plan
-    }
-
-    /// The file's number of a lane or source, as changes carry it.
-    pub fn lane_number(&self, lane: super::LaneId) -> Option<i64> {
-        self.ids.lanes.get(lane.0).copied()
-    }
-
-    /// The file's number of a follow source, as changes carry it.
-    pub fn source_number(&self, source: SourceId) -> Option<i64> {
-        self.ids.sources.get(source.0).copied()
     }
 
     fn activities_in<'a>(&'a self, connection: &'a Connection) -> activity::Activities<'a> {
@@ -145,6 +131,12 @@ impl SqliteStore {
 }
 
 impl Store for SqliteStore {
+    fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+}
+
+impl Intake for SqliteStore {
     fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
         self.writer.commit(batch)
     }
@@ -159,21 +151,80 @@ impl Store for SqliteStore {
         })
     }
 
-    fn cursors(&self) -> Result<Vec<(String, Option<i64>)>, StoreError> {
+    fn queues(&self) -> Result<Vec<super::queue::Depth>, StoreError> {
+        self.read(|connection| pending::depths(connection, &self.plan))
+    }
+
+    fn waiting(&self) -> Result<Waiting, StoreError> {
+        self.read(dead::waiting)
+    }
+
+    fn account(&self, did: &str) -> Result<Option<AccountState>, StoreError> {
+        self.read(|connection| read::account(connection, did))
+    }
+
+    fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError> {
         self.read(|connection| {
             connection
-                .prepare_cached("SELECT name, cursor FROM source ORDER BY name")?
-                .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .prepare_cached("SELECT k.text FROM account a JOIN key k ON k.id = a.key WHERE a.key IN (
+                        SELECT key FROM account WHERE repair > 0 AND status % 2 = 0 UNION SELECT key FROM account WHERE doubt > 0
+                     ) ORDER BY a.repair DESC LIMIT ?1")?
+                .query_map([limit as i64], |row| row.get(0))?
                 .collect()
         })
     }
 
-    fn accounting(&self, source: Option<&str>) -> Result<Accounting, StoreError> {
-        self.read(|connection| read::accounting(connection, source))
+    fn held(&self, did: &str) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.read(|connection| {
+            let Some(key) = names::find_key(connection, did)? else {
+                return Ok(Vec::new());
+            };
+            connection
+                .prepare_cached("SELECT frame FROM held WHERE account = ?1 ORDER BY rev")?
+                .query_map([key], |row| row.get(0))?
+                .collect()
+        })
+    }
+}
+
+impl Outbox for SqliteStore {
+    fn head(&self) -> Result<i64, StoreError> {
+        self.read(outbox::head)
     }
 
-    fn record(&self, uri: &str) -> Result<Option<Row>, StoreError> {
-        self.read(|connection| read::record(connection, uri))
+    fn draw(&self, position: i64, limit: usize) -> Result<Drawn, StoreError> {
+        self.read(|connection| outbox::draw(connection, position, limit))
+    }
+
+    fn wait(&self, position: i64, patience: Duration) {
+        self.writer.wait(position, patience);
+    }
+
+    fn lane_number(&self, lane: LaneId) -> Option<i64> {
+        self.ids.lanes.get(lane.0).copied()
+    }
+
+    fn source_number(&self, source: SourceId) -> Option<i64> {
+        self.ids.sources.get(source.0).copied()
+    }
+
+    fn load(&self, lane_max: usize, visit: &mut dyn FnMut(Loaded<'_>)) -> Result<i64, StoreError> {
+        self.read(|connection| load::load(connection, &self.plan, &self.ids, lane_max, visit))
+    }
+
+    fn follows(
+        &self,
+        reader: i64,
+        follows: &[SourceId],
+        hides: &[SourceId],
+    ) -> Result<Follows, StoreError> {
+        self.read(|connection| {
+            Ok(Follows {
+                as_of: outbox::head(connection)?,
+                keys: load::keys(connection, &self.ids, follows, reader)?,
+                hidden: load::keys(connection, &self.ids, hides, reader)?,
+            })
+        })
     }
 
     fn kept(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError> {
@@ -182,6 +233,28 @@ impl Store for SqliteStore {
 
     fn kept_after(&self, after: i64, limit: usize) -> Result<Vec<Row>, StoreError> {
         self.read(|connection| read::kept_after(connection, after, limit))
+    }
+
+    fn versions(&self, uris: &[&str]) -> Result<Vec<Option<Version>>, StoreError> {
+        self.read(|connection| version::versions(connection, uris))
+    }
+
+    fn versions_after(&self, after: i64, limit: usize) -> Result<Vec<(i64, Version)>, StoreError> {
+        self.read(|connection| version::versions_after(connection, after, limit))
+    }
+
+    fn standing(&self, did: &str) -> Result<Option<Standing>, StoreError> {
+        self.read(|connection| version::standing(connection, did))
+    }
+
+    fn standings(&self, after: i64, limit: usize) -> Result<Vec<Standing>, StoreError> {
+        self.read(|connection| version::standings(connection, after, limit))
+    }
+}
+
+impl Pages for SqliteStore {
+    fn record(&self, uri: &str) -> Result<Option<Row>, StoreError> {
+        self.read(|connection| read::record(connection, uri))
     }
 
     fn rows(&self, ids: &[i64]) -> Result<(Vec<Row>, i64), StoreError> {
@@ -217,29 +290,6 @@ impl Store for SqliteStore {
         self.read(|connection| self.activities_in(connection).at(lane, firsts))
     }
 
-    fn explain(
-        &self,
-        feed: &str,
-        reader: &str,
-        uri: &str,
-    ) -> Result<Option<super::explain::Explained>, StoreError> {
-        let Some(feed) = self.plan.feed(feed) else {
-            return Ok(None);
-        };
-        let explained = self.read(|connection| {
-            let inquiry = explain::Inquiry {
-                connection,
-                plan: &self.plan,
-                ids: &self.ids,
-                feed,
-                reader,
-                uri,
-            };
-            inquiry.explain()
-        });
-        explained.map(Some)
-    }
-
     fn position(&self, uri: &str) -> Result<Option<Position>, StoreError> {
         self.read(|connection| read::position(connection, uri))
     }
@@ -248,63 +298,21 @@ impl Store for SqliteStore {
         self.read(|connection| names::find_key(connection, text))
     }
 
-    fn draw(&self, position: i64, limit: usize) -> Result<Drawn, StoreError> {
-        self.read(|connection| outbox::draw(connection, position, limit))
+    fn referrers(&self, query: &ReferrerQuery) -> Result<Vec<Referrer>, StoreError> {
+        self.read(|connection| reference::referrers(connection, query))
     }
 
-    fn wait(&self, position: i64, patience: Duration) {
-        self.writer.wait(position, patience);
-    }
-
-    fn load(&self, lane_max: usize, visit: &mut dyn FnMut(Loaded<'_>)) -> Result<i64, StoreError> {
-        self.read(|connection| load::load(connection, &self.plan, &self.ids, lane_max, visit))
-    }
-
-    fn follows(
+    fn references(
         &self,
-        reader: i64,
-        follows: &[SourceId],
-        hides: &[SourceId],
-    ) -> Result<Follows, StoreError> {
-        self.read(|connection| {
-            Ok(Follows {
-                as_of: outbox::head(connection)?,
-                keys: load::keys(connection, &self.ids, follows, reader)?,
-                hidden: load::keys(connection, &self.ids, hides, reader)?,
-            })
-        })
+        uri: &str,
+        after: Option<&(String, String)>,
+        limit: usize,
+    ) -> Result<Option<Vec<Reference>>, StoreError> {
+        self.read(|connection| reference::references(connection, uri, after, limit))
     }
 
-    fn versions(&self, uris: &[&str]) -> Result<Vec<Option<Version>>, StoreError> {
-        self.read(|connection| version::versions(connection, uris))
-    }
-
-    fn versions_after(&self, after: i64, limit: usize) -> Result<Vec<(i64, Version)>, StoreError> {
-        self.read(|connection| version::versions_after(connection, after, limit))
-    }
-
-    fn standing(&self, did: &str) -> Result<Option<Standing>, StoreError> {
-        self.read(|connection| version::standing(connection, did))
-    }
-
-    fn standings(&self, after: i64, limit: usize) -> Result<Vec<Standing>, StoreError> {
-        self.read(|connection| version::standings(connection, after, limit))
-    }
-
-    fn head(&self) -> Result<i64, StoreError> {
-        self.read(outbox::head)
-    }
-
-    fn account(&self, did: &str) -> Result<Option<AccountState>, StoreError> {
-        self.read(|connection| read::account(connection, did))
-    }
-
-    fn first_read(
-        &self,
-        did: &str,
-        now_us: crate::clock::Micros,
-    ) -> Result<super::account::FirstRead, StoreError> {
-        self.read(|connection| first_read::state(connection, did, now_us))
+    fn walk(&self, walk: &Walk) -> Result<Walked, StoreError> {
+        self.read(|connection| graph::walk(connection, walk))
     }
 
     fn did_of(&self, handle: &str) -> Result<Option<String>, StoreError> {
@@ -329,64 +337,31 @@ impl Store for SqliteStore {
         })
     }
 
-    fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError> {
+    fn first_read(
+        &self,
+        did: &str,
+        now_us: crate::clock::Micros,
+    ) -> Result<super::account::FirstRead, StoreError> {
+        self.read(|connection| first_read::state(connection, did, now_us))
+    }
+}
+
+impl Desk for SqliteStore {
+    fn cursors(&self) -> Result<Vec<(String, Option<i64>)>, StoreError> {
         self.read(|connection| {
             connection
-                .prepare_cached("SELECT k.text FROM account a JOIN key k ON k.id = a.key WHERE a.key IN (
-                        SELECT key FROM account WHERE repair > 0 AND status % 2 = 0 UNION SELECT key FROM account WHERE doubt > 0
-                     ) ORDER BY a.repair DESC LIMIT ?1")?
-                .query_map([limit as i64], |row| row.get(0))?
+                .prepare_cached("SELECT name, cursor FROM source ORDER BY name")?
+                .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
                 .collect()
         })
     }
 
-    fn held(&self, did: &str) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.read(|connection| {
-            let Some(key) = names::find_key(connection, did)? else {
-                return Ok(Vec::new());
-            };
-            connection
-                .prepare_cached("SELECT frame FROM held WHERE account = ?1 ORDER BY rev")?
-                .query_map([key], |row| row.get(0))?
-                .collect()
-        })
+    fn accounting(&self, source: Option<&str>) -> Result<Accounting, StoreError> {
+        self.read(|connection| read::accounting(connection, source))
     }
 
     fn counts(&self) -> Result<Counts, StoreError> {
         self.read(read::counts)
-    }
-
-    fn letters(&self, query: &LetterQuery) -> Result<Vec<DeadLetter>, StoreError> {
-        self.read(|connection| dead::letters(connection, query))
-    }
-
-    fn letter(&self, id: i64) -> Result<Option<DeadLetter>, StoreError> {
-        self.read(|connection| dead::letter(connection, id))
-    }
-
-    fn waiting(&self) -> Result<Waiting, StoreError> {
-        self.read(dead::waiting)
-    }
-
-    fn queues(&self) -> Result<Vec<super::queue::Depth>, StoreError> {
-        self.read(|connection| pending::depths(connection, &self.plan))
-    }
-
-    fn referrers(&self, query: &ReferrerQuery) -> Result<Vec<Referrer>, StoreError> {
-        self.read(|connection| reference::referrers(connection, query))
-    }
-
-    fn references(
-        &self,
-        uri: &str,
-        after: Option<&(String, String)>,
-        limit: usize,
-    ) -> Result<Option<Vec<Reference>>, StoreError> {
-        self.read(|connection| reference::references(connection, uri, after, limit))
-    }
-
-    fn walk(&self, walk: &Walk) -> Result<Walked, StoreError> {
-        self.read(|connection| graph::walk(connection, walk))
     }
 
     fn followers(
@@ -409,6 +384,37 @@ impl Store for SqliteStore {
                 })?
                 .collect()
         })
+    }
+
+    fn explain(
+        &self,
+        feed: &str,
+        reader: &str,
+        uri: &str,
+    ) -> Result<Option<super::explain::Explained>, StoreError> {
+        let Some(feed) = self.plan.feed(feed) else {
+            return Ok(None);
+        };
+        let explained = self.read(|connection| {
+            let inquiry = explain::Inquiry {
+                connection,
+                plan: &self.plan,
+                ids: &self.ids,
+                feed,
+                reader,
+                uri,
+            };
+            inquiry.explain()
+        });
+        explained.map(Some)
+    }
+
+    fn letters(&self, query: &LetterQuery) -> Result<Vec<DeadLetter>, StoreError> {
+        self.read(|connection| dead::letters(connection, query))
+    }
+
+    fn letter(&self, id: i64) -> Result<Option<DeadLetter>, StoreError> {
+        self.read(|connection| dead::letter(connection, id))
     }
 }
 

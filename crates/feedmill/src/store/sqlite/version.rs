@@ -73,7 +73,7 @@ pub(super) fn versions_after(
 }
 
 const STANDING: &str =
-    "SELECT a.key, k.text, a.status, a.status_us FROM account a JOIN key k ON k.id = a.key";
+    "SELECT a.key, k.text, a.status, a.status_us, a.rev FROM account a JOIN key k ON k.id = a.key";
 
 fn to_standing(row: &SqlRow<'_>) -> Result<Standing, Error> {
     Ok(Standing {
@@ -81,6 +81,7 @@ fn to_standing(row: &SqlRow<'_>) -> Result<Standing, Error> {
         did: row.get(1)?,
         status: AccountStatus::from_code(row.get(2)?),
         since_us: row.get(3)?,
+        rev: row.get::<_, i64>(4)?.cast_unsigned(),
     })
 }
 
