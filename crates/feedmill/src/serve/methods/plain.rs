@@ -302,31 +302,35 @@ fn direct() -> Vec<Method> {
             always("token", Shape::text()),
             always("expires_at", Shape::format("datetime")),
         ]),
-        Method::at(
-            Verb::Get,
-            "/feed",
-            "A reader's feed; the cursor is a post's id",
-            |verb| on(verb, direct::feed),
-        )
-        .with([
-            query("cursor", Shape::text(), "the id of the last post had"),
-            limit(100, 10),
-            query(
-                "user",
-                Shape::text(),
-                "the reader, where the direct API is open",
-            ),
-            actor_header(),
-        ])
-        .answers(vec![
-            always("posts", Shape::List(Box::new(Shape::Unknown))),
-            or_null("next_cursor", Shape::text()),
-            always("has_more", Shape::Boolean),
-        ])
-        .asked_by(Auth::AppOrReader)
-        .refuses(&[BAD_CURSOR]),
     ]);
+    methods.push(direct_feed());
     methods
+}
+
+fn direct_feed() -> Method {
+    Method::at(
+        Verb::Get,
+        "/feed",
+        "A reader's feed; the cursor is a post's id",
+        |verb| on(verb, direct::feed),
+    )
+    .with([
+        query("cursor", Shape::text(), "the id of the last post had"),
+        limit(100, 10),
+        query(
+            "user",
+            Shape::text(),
+            "the reader, where the direct API is open",
+        ),
+        actor_header(),
+    ])
+    .answers(vec![
+        always("posts", Shape::List(Box::new(Shape::Unknown))),
+        or_null("next_cursor", Shape::text()),
+        always("has_more", Shape::Boolean),
+    ])
+    .asked_by(Auth::AppOrReader)
+    .refuses(&[BAD_CURSOR])
 }
 
 fn actor_header() -> Parameter {
