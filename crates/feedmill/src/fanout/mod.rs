@@ -30,7 +30,7 @@ use timeline::{Cold, Entry, KeyId, KeyList, Read, Request, Target, Timelines};
 use crate::clock::Micros;
 use crate::config;
 use crate::store::shown::{Shown, ShownPage};
-use crate::store::{Change, Plan, Position, SharedStore, StoreError};
+use crate::store::{Change, Outbox, Plan, Position, SharedStore, StoreError};
 
 use bodies::Bodies;
 pub use draw::Drawer;
