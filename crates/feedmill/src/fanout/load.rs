@@ -1,13 +1,24 @@
-//! An engine for a configuration, loaded from one snapshot of the store.
+//! Loading: the store's records and settings as the engine takes them.
+//!
+//! In:    the configuration and one snapshot of the store.
+//! Out:   an engine as of that snapshot's position of the outbox.
+//! Never: a number that the engine cannot hold: it is told as damage.
 
 use std::collections::HashSet;
 
-use timeline::{FeedSpec, KeyId, NewRecord, RecordId, Settings, TargetSpec, Timelines};
+use timeline::{FeedSpec, KeyId, KeyList, NewRecord, RecordId, Settings, TargetSpec, Timelines};
 
-use super::{Routes, State, group, key};
+use super::State;
 use crate::clock::Micros;
 use crate::config;
+use crate::store::routes::Routes;
 use crate::store::{Loaded, Outbox, Plan, StoreError};
+
+/// Largest number a key can have: the engine holds 32 bits.
+const KEY_MAX: i64 = u32::MAX as i64;
+
+/// Marks the ids of groups: a group and its first record are two things.
+pub(super) const GROUP: i64 = 1 << 62;
 
 /// What the engine is told of the configuration.
 pub(super) fn engine_settings(settings: &config::Timelines, plan: &Plan) -> Settings {
@@ -66,15 +77,15 @@ pub(super) fn load(
             author,
             keys,
         } => {
-            let record = match routes.merged.contains(&lane) {
+            let record = match routes.is_merged(lane) {
                 true => group(record),
                 false => record,
             };
-            for (feed, target) in routes.lanes.get(&lane).into_iter().flatten() {
+            for (feed, target) in routes.targets(lane) {
                 if let Err(error) = insert(
                     &mut timelines,
-                    *feed,
-                    *target,
+                    feed,
+                    target,
                     record,
                     time_us,
                     uri,
@@ -86,8 +97,8 @@ pub(super) fn load(
             }
         }
         Loaded::LaneEnd { lane, floor_us } => {
-            for (feed, target) in routes.lanes.get(&lane).into_iter().flatten() {
-                timelines.loaded(*feed, *target, floor_us);
+            for (feed, target) in routes.targets(lane) {
+                timelines.loaded(feed, target, floor_us);
             }
         }
     })?;
@@ -125,4 +136,26 @@ pub(super) fn insert(
         },
     );
     Ok(())
+}
+
+/// The id of the group that begins with a record.
+pub(super) fn group(record: i64) -> i64 {
+    record | GROUP
+}
+
+pub(super) fn key(number: i64) -> Result<KeyId, StoreError> {
+    if !(0..=KEY_MAX).contains(&number) {
+        return Err(StoreError::Broken(format!(
+            "key number {number} is beyond what timelines can hold"
+        )));
+    }
+    Ok(KeyId(number as u32))
+}
+
+pub(super) fn key_list(numbers: &[i64]) -> Result<KeyList, StoreError> {
+    let keys: Vec<KeyId> = numbers
+        .iter()
+        .map(|number| key(*number))
+        .collect::<Result<_, _>>()?;
+    Ok(KeyList::new(keys))
 }

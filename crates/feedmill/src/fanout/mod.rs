@@ -14,40 +14,35 @@ mod batch;
 mod bodies;
 // The thread that draws.
 mod draw;
-// An engine loaded from the store.
+// The store's records and settings as the engine takes them.
 mod load;
 // Pages as URIs.
 mod uris;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::RwLock;
 use quick_cache::sync::Cache;
-use timeline::{Cold, Entry, KeyId, KeyList, Read, Request, Target, Timelines};
+use timeline::{Cold, Entry, KeyList, Read, Request, Target, Timelines};
 
 use crate::clock::Micros;
 use crate::config;
+use crate::store::routes::Routes;
 use crate::store::shown::{Shown, ShownPage};
-use crate::store::{Change, Outbox, Plan, Position, SharedStore, StoreError};
+use crate::store::{Change, Plan, Position, SharedStore, StoreError};
 
 use bodies::Bodies;
 pub use draw::Drawer;
 pub(crate) use draw::{DRAW_MAX, LOCKED_MAX, PATIENCE, WORK};
-use load::{engine_settings, load};
+use load::{GROUP, engine_settings, key, key_list, load};
 pub use uris::Uris;
 
 /// Readers waiting to be registered; beyond it they stay cold, and exact.
 const REGISTRATIONS_MAX: usize = 1024;
 /// Readers whose numbers are remembered. A number never changes.
 const READERS_MAX: usize = 200_000;
-/// Largest number a key can have: the engine holds 32 bits.
-const KEY_MAX: i64 = u32::MAX as i64;
-
-/// Marks the ids of groups: a group and its first record are two things.
-const GROUP: i64 = 1 << 62;
-
 /// Timelines in memory.
 #[derive(Debug)]
 pub struct Fanout {
@@ -66,19 +61,6 @@ pub struct Fanout {
 struct State {
     timelines: Timelines,
     hidden: HashSet<i64>,
-}
-
-/// Where the store's lanes and sources lead in the engine.
-#[derive(Debug, Default)]
-struct Routes {
-    /// Lane number to (feed, target).
-    lanes: HashMap<i64, Vec<(usize, usize)>>,
-    /// Lanes whose entries are groups of records.
-    merged: HashSet<i64>,
-    /// Source number to feeds that follow by it.
-    follows: HashMap<i64, Vec<usize>>,
-    /// Source number to feeds that hide by it.
-    hides: HashMap<i64, Vec<usize>>,
 }
 
 /// A reader to be made active.
@@ -409,60 +391,6 @@ impl Fanout {
     pub fn stats(&self) -> timeline::Stats {
         self.state.read().timelines.stats()
     }
-}
-
-impl Routes {
-    fn new(plan: &Plan, store: &dyn Outbox) -> Self {
-        let mut routes = Self::default();
-        for (feed, spec) in plan.feeds.iter().enumerate() {
-            let merged = spec.merged.is_some();
-            for (target, spec) in spec.targets.iter().enumerate() {
-                if let Some(lane) = store.lane_number(spec.lane) {
-                    routes.lanes.entry(lane).or_default().push((feed, target));
-                    if merged {
-                        routes.merged.insert(lane);
-                    }
-                }
-            }
-            for source in spec
-                .follows
-                .iter()
-                .filter_map(|source| store.source_number(*source))
-            {
-                routes.follows.entry(source).or_default().push(feed);
-            }
-            for source in spec
-                .hides
-                .iter()
-                .filter_map(|source| store.source_number(*source))
-            {
-                routes.hides.entry(source).or_default().push(feed);
-            }
-        }
-        routes
-    }
-}
-
-/// The id of the group that begins with a record.
-fn group(record: i64) -> i64 {
-    record | GROUP
-}
-
-fn key(number: i64) -> Result<KeyId, StoreError> {
-    if !(0..=KEY_MAX).contains(&number) {
-        return Err(StoreError::Broken(format!(
-            "key number {number} is beyond what timelines can hold"
-        )));
-    }
-    Ok(KeyId(number as u32))
-}
-
-fn key_list(numbers: &[i64]) -> Result<KeyList, StoreError> {
-    let keys: Vec<KeyId> = numbers
-        .iter()
-        .map(|number| key(*number))
-        .collect::<Result<_, _>>()?;
-    Ok(KeyList::new(keys))
 }
 
 /// The store's number of an entry's record.

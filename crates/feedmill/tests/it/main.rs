@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout)]
 
+mod activities;
 mod app;
 mod audience;
 mod backfill;
 mod bad_input;
 mod bearer;
 mod bed;
+mod bluesky;
 mod branches;
 mod busy_pages;
 mod cautions;
@@ -64,3 +66,4 @@ mod tidy;
 mod two_processes;
 mod values;
 mod verify;
+mod walks;
