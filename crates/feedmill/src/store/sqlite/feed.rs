@@ -171,8 +171,8 @@ fn looked_up(
         (None, _) => pick.page(&|scan_max| {
             let (followed, hidden) = (seen.followed.clone(), seen.hidden.clone());
             let lanes = vec![seen.lane];
-            let from = query.before.as_ref();
-            let mut merge = Merge::new(connection, ids, lanes, followed, hidden, from, scan_max)?;
+            let mut merge = Merge::over(connection, ids, lanes, followed, hidden);
+            merge.begin(merge.way(), query.before.as_ref(), scan_max)?;
             let bounded = FeedQuery {
                 scan_max,
                 ..query.clone()
