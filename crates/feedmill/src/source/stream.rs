@@ -275,7 +275,7 @@ fn is_too_old(error: &Error) -> bool {
 }
 
 /// Randomness for jitter.
-pub(super) fn chance() -> f64 {
+pub(crate) fn chance() -> f64 {
     let mut bytes = [0u8; 4];
     match getrandom::fill(&mut bytes) {
         Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),

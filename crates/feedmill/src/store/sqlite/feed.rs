@@ -168,7 +168,17 @@ fn looked_up(
         scan_max: query.scan_max,
     };
     match (seen.cap, &query.lens.sort) {
-        (None, _) => pick.page(),
+        (None, _) => pick.page(&|scan_max| {
+            let (followed, hidden) = (seen.followed.clone(), seen.hidden.clone());
+            let lanes = vec![seen.lane];
+            let mut merge = Merge::over(connection, ids, lanes, followed, hidden);
+            merge.begin(merge.way(), query.before.as_ref(), scan_max)?;
+            let bounded = FeedQuery {
+                scan_max,
+                ..query.clone()
+            };
+            merge.page(&bounded, vec![None])
+        }),
         (Some(_), None) => Ok(None),
         (Some(_), Some(sort)) => {
             // A feed that ends is no longer than its cap: all of it is read, then sorted.

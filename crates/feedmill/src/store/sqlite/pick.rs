@@ -52,11 +52,16 @@ pub(super) struct Pick<'a> {
 
 impl Pick<'_> {
     /// The page in the lens's order, by whatever index it has; `None` if none can tell.
-    pub(super) fn page(&self) -> Result<Option<Page>, Error> {
+    ///
+    /// `walk` makes the page without one, looking at no more than it is told.
+    pub(super) fn page(
+        &self,
+        walk: &dyn Fn(usize) -> Result<Page, Error>,
+    ) -> Result<Option<Page>, Error> {
         match (&self.lens.sort, &self.lens.among) {
             (Some(sort), _) => self.sorted(sort).map(Some),
             (None, Some(among)) => self.picked(&**among),
-            (None, None) => self.narrowed(),
+            (None, None) => self.narrowed(walk),
         }
     }
 

@@ -173,11 +173,12 @@ pub(super) fn list(
             limit: query.limit,
             scan_max: query.scan_max,
         };
-        if let Some(page) = pick.page()? {
+        let walk = |scan_max| scan(connection, ids, lane, key, query, scan_max);
+        if let Some(page) = pick.page(&walk)? {
             return Ok(page);
         }
     }
-    scan(connection, ids, lane, key, query)
+    scan(connection, ids, lane, key, query, query.scan_max)
 }
 
 /// Walks the lane, and holds each record against the filters.
@@ -187,6 +188,7 @@ fn scan(
     lane: i64,
     key: Option<i64>,
     query: &ListQuery,
+    scan_max: usize,
 ) -> Result<Page, Error> {
     let mut before = query.before.clone();
     let mut found: Vec<Row> = Vec::new();
@@ -215,7 +217,7 @@ fn scan(
             }
             found.push(row);
         }
-        if ended || looked >= query.scan_max {
+        if ended || looked >= scan_max {
             return Ok(Page {
                 rows: found,
                 next: before.filter(|_| !ended),
