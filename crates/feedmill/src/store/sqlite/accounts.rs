@@ -18,6 +18,9 @@ pub(super) const IN_STEP: i64 = 0;
 pub(super) const DUE: i64 = 1;
 pub(super) const HOLDING: i64 = 2;
 
+/// What streams say instead of a handle that could not be confirmed; whoever had one keeps it.
+const NO_HANDLE: &str = "handle.invalid";
+
 /// An account's row.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
@@ -491,6 +494,7 @@ impl<'a> Apply<'a> {
             self.tally.filtered += 1;
             return Ok(());
         };
+        let handle = handle.filter(|handle| *handle != NO_HANDLE);
         let changed = self
             .tx
             .prepare_cached("UPDATE account SET handle = coalesce(?2, handle), handle_us = ?3 WHERE key = ?1 AND handle_us < ?3")?
