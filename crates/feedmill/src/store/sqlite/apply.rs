@@ -223,11 +223,11 @@ impl Apply<'_> {
                 *self.live.entry(at.collection).or_default() += 1;
                 self.tx
                     .prepare_cached(
-                        "INSERT INTO record (hash, collection, author, rkey, rev, state, time, seen, cid, body, links)
-                         VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10)",
+                        "INSERT INTO record (hash, collection, author, rkey, tail, rev, state, time, seen, cid, body, links)
+                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8, ?9, ?10, ?11)",
                     )?
                     .execute(params![
-                        hash(&at.uri), at.collection, at.author.key, at.rkey, stamp.rev.cast_signed(), time, seen, cid, body, links
+                        hash(&at.uri), at.collection, at.author.key, at.rkey, at.tail(), stamp.rev.cast_signed(), time, seen, cid, body, links
                     ])?;
                 self.tx.last_insert_rowid()
             }
@@ -325,14 +325,15 @@ impl Apply<'_> {
         let Some(old) = stored else {
             self.tx
                 .prepare_cached(
-                    "INSERT INTO record (hash, collection, author, rkey, rev, state, time, seen)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)",
+                    "INSERT INTO record (hash, collection, author, rkey, tail, rev, state, time, seen)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)",
                 )?
                 .execute(params![
                     hash(&at.uri),
                     at.collection,
                     at.author.key,
                     at.rkey,
+                    at.tail(),
                     stamp.rev.cast_signed(),
                     state,
                     self.seen_us()
@@ -412,6 +413,10 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
+    fn tail(&self) -> String {
+        format!("{}/{}", self.author.did, self.rkey)
+    }
+
     fn subject(&self, record: i64, time: i64) -> Subject<'_> {
         Subject {
             record,

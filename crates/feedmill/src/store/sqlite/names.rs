@@ -121,3 +121,34 @@ impl Names {
         Ok(id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::hash;
+
+    #[test]
+    fn what_is_new_is_numbered_after_what_is_old_whoever_wrote_it() {
+        let old = "at://did:plc:zzzz/app.bsky.feed.post/3jzfcijpj2z2a";
+        let new = "at://did:plc:aaaa/app.bsky.feed.like/3lzfcijpj2z2a";
+        assert!(0 < hash(old) && hash(old) < hash(new));
+    }
+
+    #[test]
+    fn uris_of_one_moment_are_told_apart() {
+        let one = "at://did:plc:aaaa/app.bsky.feed.post/3jzfcijpj2z2a";
+        let other = "at://did:plc:bbbb/app.bsky.feed.post/3jzfcijpj2z2a";
+        assert_ne!(hash(one), hash(other));
+        assert_eq!(hash(one) >> 32, hash(other) >> 32);
+    }
+
+    #[test]
+    fn what_has_no_time_is_below_zero() {
+        for text in [
+            "did:plc:aaaa",
+            "at://did:plc:aaaa/app.bsky.actor.profile/self",
+            "",
+        ] {
+            assert!(hash(text) < 0, "{text}");
+        }
+    }
+}

@@ -36,16 +36,20 @@ CREATE INDEX account_by_handle ON account (handle) WHERE handle IS NOT NULL;
 CREATE TABLE collection (id INTEGER PRIMARY KEY, nsid TEXT NOT NULL UNIQUE, live INTEGER NOT NULL DEFAULT 0);
 
 -- state: 0 live, 1 deleted, 2 refused. A tombstone keeps its time, for cursors.
--- links: what it refers to, as JSON: [path, target] by path.
+-- tail is did/rkey: within one collection it sorts as the URI does. links: what it refers to, as JSON: [path, target] by path.
 CREATE TABLE record (
     id INTEGER PRIMARY KEY, hash INTEGER NOT NULL, collection INTEGER NOT NULL, author INTEGER NOT NULL,
-    rkey TEXT NOT NULL, rev INTEGER NOT NULL, state INTEGER NOT NULL, time INTEGER NOT NULL,
+    rkey TEXT NOT NULL, tail TEXT NOT NULL, rev INTEGER NOT NULL, state INTEGER NOT NULL, time INTEGER NOT NULL,
     seen INTEGER NOT NULL, cid BLOB, body TEXT, links TEXT
 );
 CREATE INDEX record_by_hash ON record (hash);
+-- A lane of all records of a collection under their authors is no table but two indexes.
+CREATE INDEX record_by_author ON record (collection, author, time, tail) WHERE state = 0;
+CREATE INDEX record_by_time ON record (collection, time, tail, author) WHERE state = 0;
+CREATE VIEW author_published AS SELECT collection AS lane, author AS key, time, tail, id AS record FROM record WHERE state = 0;
+CREATE VIEW author_recent AS SELECT collection AS lane, time, tail, id AS record, author AS keys FROM record WHERE state = 0;
 
 -- A lane holds the records of one collection in order: under each key, and as a whole.
--- tail is did/rkey: within one collection it sorts as the URI does.
 CREATE TABLE lane (id INTEGER PRIMARY KEY, spec TEXT NOT NULL UNIQUE);
 CREATE TABLE published (
     lane INTEGER NOT NULL, key INTEGER NOT NULL, time INTEGER NOT NULL, tail TEXT NOT NULL, record INTEGER NOT NULL,
@@ -178,4 +182,24 @@ pub(super) fn prepare(connection: &Connection, cache_mib: u32) -> Result<(), Err
     connection.busy_timeout(std::time::Duration::from_secs(30))?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_a_layout_that_was_never_released_is_refused() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.pragma_update(None, "user_version", 6).unwrap();
+        let refused = migrate(&mut connection).unwrap_err();
+        assert!(refused.to_string().contains("start anew"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_that_is_opened_again_is_left_as_it_is() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection).unwrap();
+        migrate(&mut connection).unwrap();
+    }
 }
