@@ -63,3 +63,4 @@ mod tape;
 mod tidy;
 mod two_processes;
 mod verify;
+mod walks;

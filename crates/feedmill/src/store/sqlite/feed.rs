@@ -1,9 +1,11 @@
 //! A reader's feed from durable rows alone: exact at any depth, in one snapshot.
 //!
-//! Up to [`SEEK_KEYS_MAX`] followed keys it merges the keys' own rows, found
-//! by seeks; beyond that it walks the lane by time and asks of each record
-//! whether one of its keys is followed. Both give the same entries in the
-//! same order, so the choice is one of cost alone.
+//! A page is found by walking the lane by time, asking of each record whether
+//! one of its keys is followed, or by merging the followed keys' own rows, each
+//! found by a seek. Both give the same entries in the same order, so the choice
+//! is one of cost alone: a seek costs as much as tens of rows walked. For few
+//! keys there are few seeks; for very many there would be too many; in between
+//! a walk is tried, short enough to be lost in what the seeks would cost.
 
 use std::collections::{BinaryHeap, HashSet, VecDeque};
 
@@ -21,6 +23,10 @@ use crate::store::plan::{Plan, SourceId};
 
 /// Followed keys up to which each is sought on its own.
 const SEEK_KEYS_MAX: usize = 5_000;
+/// Followed keys from which on a walk is tried before they are sought.
+const WALK_KEYS_MIN: usize = 32;
+/// Rows of such a walk for each key that would be sought.
+const WALKED_PER_KEY: usize = 2;
 /// Rows fetched from one stream at a time, at most.
 const CHUNK_MAX: usize = 256;
 
@@ -114,16 +120,21 @@ pub(super) fn feed(
     } else {
         None
     };
-    let mut merge = Merge::new(
-        connection,
-        ids,
-        lanes,
-        followed,
-        hidden,
-        from,
-        query.scan_max,
-    )?;
+    let mut merge = Merge::over(connection, ids, lanes, followed, hidden);
+    if let Some(page) = merge.walked(query, &caps)? {
+        return Ok(page);
+    }
+    merge.begin(merge.way(), from, query.scan_max)?;
     merge.page(query, caps)
+}
+
+/// How candidates are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The lane by time, row by row.
+    Walk,
+    /// Each followed key by itself.
+    Seek,
 }
 
 /// What a reader sees of one lane.
@@ -164,7 +175,8 @@ fn looked_up(
             // A feed that ends is no longer than its cap: all of it is read, then sorted.
             let (followed, hidden) = (seen.followed.clone(), seen.hidden.clone());
             let lanes = vec![seen.lane];
-            let mut merge = Merge::new(connection, ids, lanes, followed, hidden, None, usize::MAX)?;
+            let mut merge = Merge::over(connection, ids, lanes, followed, hidden);
+            merge.begin(merge.way(), None, usize::MAX)?;
             let all = FeedQuery {
                 before: None,
                 limit: usize::MAX,
@@ -207,17 +219,53 @@ fn keys_of(
 }
 
 impl<'a> Merge<'a> {
-    fn new(
+    fn over(
         connection: &'a Connection,
         ids: &'a Ids,
         lanes: Vec<(i64, &'a str)>,
         followed: HashSet<i64>,
         hidden: HashSet<i64>,
-        from: Option<&Position>,
-        scan_max: usize,
-    ) -> Result<Self, Error> {
-        let mut streams = Vec::new();
-        for (lane, (_, nsid)) in lanes.iter().enumerate() {
+    ) -> Self {
+        Self {
+            connection,
+            ids,
+            lanes,
+            followed,
+            hidden,
+            streams: Vec::new(),
+            heads: BinaryHeap::new(),
+            looked: 0,
+        }
+    }
+
+    fn way(&self) -> Way {
+        match self.followed.len() > SEEK_KEYS_MAX {
+            true => Way::Walk,
+            false => Way::Seek,
+        }
+    }
+
+    /// The page by a short walk; `None` if it is not worth trying, or did not suffice.
+    fn walked(&mut self, query: &FeedQuery, caps: &[Option<usize>]) -> Result<Option<Page>, Error> {
+        let sought = self.followed.len();
+        if !(WALK_KEYS_MIN..=SEEK_KEYS_MAX).contains(&sought) || caps.iter().any(Option::is_some) {
+            return Ok(None);
+        }
+        let short = FeedQuery {
+            scan_max: sought * WALKED_PER_KEY,
+            ..query.clone()
+        };
+        self.begin(Way::Walk, query.before.as_ref(), short.scan_max)?;
+        let page = self.page(&short, caps.to_vec())?;
+        Ok((page.rows.len() == query.limit || page.next.is_none()).then_some(page))
+    }
+
+    /// Opens the streams below `from`; what an earlier way had found is forgotten.
+    fn begin(&mut self, way: Way, from: Option<&Position>, scan_max: usize) -> Result<(), Error> {
+        self.streams.clear();
+        self.heads.clear();
+        self.looked = 0;
+        for (lane, (_, nsid)) in self.lanes.iter().enumerate() {
             let after = start(from, nsid);
             let stream = |key| Stream {
                 lane,
@@ -227,29 +275,21 @@ impl<'a> Merge<'a> {
                 chunk: 1,
                 ended: false,
             };
-            if followed.len() <= SEEK_KEYS_MAX {
-                streams.extend(followed.iter().map(|key| stream(Some(*key))));
-            } else {
-                streams.push(Stream {
+            match way {
+                Way::Seek => {
+                    let keys = self.followed.iter();
+                    self.streams.extend(keys.map(|key| stream(Some(*key))));
+                }
+                Way::Walk => self.streams.push(Stream {
                     chunk: CHUNK_MAX,
                     ..stream(None)
-                });
+                }),
             }
         }
-        let mut merge = Self {
-            connection,
-            ids,
-            lanes,
-            followed,
-            hidden,
-            streams,
-            heads: BinaryHeap::new(),
-            looked: 0,
-        };
-        for stream in 0..merge.streams.len() {
-            merge.advance(stream, scan_max)?;
+        for stream in 0..self.streams.len() {
+            self.advance(stream, scan_max)?;
         }
-        Ok(merge)
+        Ok(())
     }
 
     fn page(&mut self, query: &FeedQuery, caps: Vec<Option<usize>>) -> Result<Page, Error> {
