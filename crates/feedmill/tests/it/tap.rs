@@ -132,11 +132,13 @@ fn a_message_is_acknowledged_with_its_transaction_also_where_its_body_is_wrong()
     let again = intake.step(desk.now_us(), &frames[..1]).unwrap();
     assert_eq!(again.accounting.repeated, 1);
     assert_eq!(acks.done_now(), [5]);
-    assert_eq!(
-        desk.store
-            .handle_of("did:web:alice.test")
-            .unwrap()
-            .as_deref(),
-        Some("alice.test")
-    );
+    // A handle that a Tap could not confirm is nobody's.
+    let unconfirmed = user.replace("\"id\":7", "\"id\":8");
+    let unconfirmed = unconfirmed.replace("\"alice.test\"", "\"handle.invalid\"");
+    intake
+        .step(desk.now_us() + 1_000_000, &[arrival(&unconfirmed)])
+        .unwrap();
+    let handle = desk.store.handle_of("did:web:alice.test").unwrap();
+    assert_eq!(handle.as_deref(), Some("alice.test"));
+    assert_eq!(desk.store.did_of("handle.invalid").unwrap(), None);
 }

@@ -11,10 +11,11 @@ use std::collections::{BinaryHeap, HashSet, VecDeque};
 
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
-use super::derive::{Ids, unpack};
+use super::derive::Ids;
 use super::names::find_key;
 use super::pick::{Gate, Pick};
 use super::read::{ROW, ROW_FROM, VISIBLE, tail, to_row, uri};
+use super::shelf::{Shelf, keys_in};
 use super::sieve::passes;
 use crate::store::AccountStatus;
 use crate::store::page::{FeedQuery, Page, Position, Row};
@@ -414,12 +415,17 @@ impl Stream {
         let mut in_vain = 0;
         let limit = self.chunk as i64;
         let (time, tail) = self.after.clone();
+        let Shelf {
+            published,
+            recent,
+            number,
+        } = Shelf::of(lane);
         if let Some(key) = self.key {
-            let mut statement = connection.prepare_cached(
-                "SELECT time, tail, record FROM published WHERE lane = ?1 AND key = ?2 AND (time, tail) < (?3, ?4)
+            let mut statement = connection.prepare_cached(&format!(
+                "SELECT time, tail, record FROM {published} WHERE lane = ?1 AND key = ?2 AND (time, tail) < (?3, ?4)
                  ORDER BY time DESC, tail DESC LIMIT ?5",
-            )?;
-            let mut rows = statement.query(params![lane, key, time, tail, limit])?;
+            ))?;
+            let mut rows = statement.query(params![number, key, time, tail, limit])?;
             while let Some(row) = rows.next()? {
                 read += 1;
                 self.after = (row.get(0)?, row.get(1)?);
@@ -427,15 +433,15 @@ impl Stream {
                     .push_back((self.after.0, self.after.1.clone(), row.get(2)?));
             }
         } else {
-            let mut statement = connection.prepare_cached(
-                "SELECT time, tail, record, keys FROM recent WHERE lane = ?1 AND (time, tail) < (?2, ?3)
+            let mut statement = connection.prepare_cached(&format!(
+                "SELECT time, tail, record, keys FROM {recent} WHERE lane = ?1 AND (time, tail) < (?2, ?3)
                  ORDER BY time DESC, tail DESC LIMIT ?4",
-            )?;
-            let mut rows = statement.query(params![lane, time, tail, limit])?;
+            ))?;
+            let mut rows = statement.query(params![number, time, tail, limit])?;
             while let Some(row) = rows.next()? {
                 read += 1;
                 self.after = (row.get(0)?, row.get(1)?);
-                if unpack(row.get_ref(3)?.as_blob()?).any(|key| followed.contains(&key)) {
+                if keys_in(row.get_ref(3)?)?.any(|key| followed.contains(&key)) {
                     self.buffer
                         .push_back((self.after.0, self.after.1.clone(), row.get(2)?));
                 } else {
