@@ -59,6 +59,8 @@ fn check(follows: u64, authors: u64) {
         let mut found = Vec::new();
         loop {
             let page = desk.store.feed(&query).unwrap();
+            let is_full = page.rows.len() == limit;
+            assert!(is_full || page.next.is_none(), "a walk in vain is no page");
             found.extend(page.rows.into_iter().map(|row| row.uri));
             match page.next {
                 Some(next) => query.before = Some(next),
