@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use feedmill::crash::POINTS;
 use feedmill::oracle::Oracle;
+use sim::compose::POST;
 use sim::faults::{Fault, Faults};
 use sim::network::{Network, NetworkOptions};
 use sim::rng::Rng;
@@ -87,6 +88,50 @@ async fn ingest_killed_at_every_crash_point_loses_nothing_and_the_server_goes_on
     network.set_faults(Faults::none());
     network.settle();
     let mut ingest = Life::begin("ingest", &home.file, None);
+    equal(&network, &home, since_us, &mut [&mut ingest, &mut server]).await;
+    assert!(ingest.end().success());
+    assert!(server.end().success());
+    network.stop().await;
+}
+
+/// Asks the server to fetch somebody's posts: it writes them itself. It may be gone before it answers.
+async fn notify(network: &Network, home: &Home, rng: &mut Rng) {
+    let uris: Vec<String> = network.world(|world| {
+        let at = rng.below(world.accounts().len() as u64) as usize;
+        let account = &world.accounts()[at];
+        let posts = account.repo.collection(POST);
+        let uris = posts.map(|(path, _)| format!("at://{}/{path}", account.did));
+        uris.take(5).collect()
+    });
+    let url = format!("http://{}/xrpc/com.example.notifyOfUpdate", home.address);
+    let body = serde_json::json!({ "uris": uris });
+    drop(reqwest::Client::new().post(url).json(&body).send().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_killed_in_its_own_writes_loses_nothing_and_ingest_goes_on() {
+    const SEED: u64 = 63;
+    let network = network(SEED).await;
+    let home = Home::new(&network, &[("[serve]\n", "[serve]\nnotify = \"open\"\n")]);
+    let since_us = feedmill::clock::Clock::Wall.now_us();
+    let mut rng = Rng::new(SEED);
+    let mut ingest = Life::begin("ingest", &home.file, None);
+    network.emit(200);
+    // Repairs are the business of the other process.
+    for point in POINTS.iter().filter(|point| point.starts_with("commit.")) {
+        let crash = format!("{point}:{}", 1 + rng.below(3));
+        let mut server = Life::begin("serve", &home.file, Some(&crash));
+        let begun = Instant::now();
+        while !server.is_over() {
+            assert!(begun.elapsed() < REACHED_MAX, "{crash} was never reached");
+            network.emit(30);
+            notify(&network, &home, &mut rng).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(!ingest.is_over(), "ingest went with it: {crash}");
+    }
+    network.settle();
+    let mut server = Life::begin("serve", &home.file, None);
     equal(&network, &home, since_us, &mut [&mut ingest, &mut server]).await;
     assert!(ingest.end().success());
     assert!(server.end().success());
