@@ -122,6 +122,14 @@ fn nsids(config: &Config) -> Vec<String> {
         .collect()
 }
 
+fn thread(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<ThreadHandle<()>, StartError> {
+    let builder = std::thread::Builder::new().name(name.into());
+    builder.spawn(work).map_err(StartError::Thread)
+}
+
 fn opener(source: &Source, decoder: &Decoder) -> Opener {
     let decoder = decoder.clone();
     if let Some((_, space)) = source.log_space() {
@@ -132,16 +140,6 @@ fn opener(source: &Source, decoder: &Decoder) -> Opener {
         (None, Some(_)) => Opener::Tap(TapDecoder::new(decoder)),
         (None, None) => Opener::Firehose(decoder),
     }
-}
-
-/// The branches that a configuration asks for; one line each.
-fn branches(
-    _config: &Config,
-    search: Option<&Arc<SearchIndex>>,
-) -> Result<Vec<Box<dyn Branch>>, StartError> {
-    let mut branches: Vec<Box<dyn Branch>> = Vec::new();
-    branches.extend(search.map(|index| Box::new(SearchBranch::new(Arc::clone(index))) as _));
-    Ok(branches)
 }
 
 /// A running river.
@@ -191,8 +189,8 @@ impl River {
         }
         if start.role != Role::Ingest {
             let search = SearchIndex::open(config)?;
-            for branch in branches(config, search.as_ref())? {
-                river.branch(branch)?;
+            if let Some(index) = &search {
+                river.branch(Box::new(SearchBranch::new(Arc::clone(index))))?;
             }
             let fanout = river.fan_out(config, &start)?;
             river.tell(config)?;
@@ -229,11 +227,8 @@ impl River {
                 flush: Duration::from_millis(config.intake.flush_ms),
             };
             let clock = start.clock.clone();
-            let thread = std::thread::Builder::new()
-                .name("intake".into())
-                .spawn(move || intake::run(stage, frames.frames, gathering, &clock))
-                .map_err(StartError::Thread)?;
-            self.intakes.push(thread);
+            let work = move || intake::run(stage, frames.frames, gathering, &clock);
+            self.intakes.push(thread("intake", work)?);
         }
         // One for all: an account is repaired once, whichever stream it came by.
         if let Some(first) = config.sources.first() {
@@ -367,11 +362,13 @@ impl River {
     /// Starts the thread of a branch; it stops when the server has.
     fn branch(&mut self, branch: Box<dyn Branch>) -> Result<(), StartError> {
         let (store, stop) = (Arc::clone(&self.store), Arc::clone(&self.stop_drawing));
-        let thread = std::thread::Builder::new()
-            .name(branch.name().into())
-            .spawn(move || branch::run(branch, &store, &stop))
-            .map_err(StartError::Thread)?;
-        self.drawers.push(thread);
+        let name = branch.name();
+        self.draw(name, move || branch::run(branch, &store, &stop))
+    }
+
+    /// Starts a thread that draws the outbox; it stops after the server.
+    fn draw(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+        self.drawers.push(thread(name, work)?);
         Ok(())
     }
 
@@ -387,11 +384,7 @@ impl River {
             return Ok(None);
         };
         let (clock, stop) = (start.clock.clone(), Arc::clone(&self.stop_drawing));
-        let thread = std::thread::Builder::new()
-            .name("fanout".into())
-            .spawn(move || drawer.run(&clock, &stop))
-            .map_err(StartError::Thread)?;
-        self.drawers.push(thread);
+        self.draw("fanout", move || drawer.run(&clock, &stop))?;
         Ok(Some(fanout))
     }
 
@@ -404,12 +397,7 @@ impl River {
             settings.listener_events_max,
         )?;
         self.live = Some(Arc::clone(&live));
-        let thread = std::thread::Builder::new()
-            .name("live".into())
-            .spawn(move || live.run())
-            .map_err(StartError::Thread)?;
-        self.drawers.push(thread);
-        Ok(())
+        self.draw("live", move || live.run())
     }
 
     async fn serve(

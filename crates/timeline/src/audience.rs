@@ -10,6 +10,9 @@
 //! not pushed meanwhile lies at or before `unpushed_until_us`; until the window
 //! has moved past that moment reads go on merging. Merging a key needlessly
 //! costs time only, so when in doubt it is merged.
+//!
+//! Most followed keys have one active reader and nothing else to remember, so
+//! that reader stands in the index itself and only the others have a [`Key`].
 
 use crate::column::Column;
 use crate::shards::Quick;
@@ -17,12 +20,44 @@ use crate::sorted::Sorted;
 use std::collections::HashSet;
 use std::hint::black_box;
 
-/// A followed key, in one cache line.
+/// What the index holds of a key: nobody, the slot of its only reader, or the
+/// number of its [`Key`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seat(u32);
+
+const NOBODY: Seat = Seat(u32::MAX);
+const MANY: u32 = 1 << 31;
+
+impl Default for Seat {
+    fn default() -> Self {
+        NOBODY
+    }
+}
+
+impl Seat {
+    /// The number of the key's [`Key`], if it has one.
+    #[inline]
+    fn many(self) -> Option<u32> {
+        (self != NOBODY && self.0 & MANY != 0).then_some(self.0 & !MANY)
+    }
+
+    /// The only reader, if there is just one; as a slice, because fan-outs walk slices.
+    #[inline]
+    fn alone(&self) -> &[u32] {
+        if self.0 & MANY == 0 {
+            std::slice::from_ref(&self.0)
+        } else {
+            &[]
+        }
+    }
+}
+
+/// A followed key with more to it than one reader, in one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Key {
-    pub(crate) readers: Sorted,
-    pub(crate) pulled: bool,
+struct Key {
+    readers: Sorted,
+    pulled: bool,
     unfinished: u32,
     unpushed_until_us: i64,
 }
@@ -44,10 +79,41 @@ impl Key {
     }
 }
 
+/// The readers of one key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Followers<'a> {
+    alone: &'a [u32],
+    many: Option<&'a Sorted>,
+}
+
+impl<'a> Followers<'a> {
+    pub(crate) fn len(&self) -> usize {
+        self.alone.len() + self.many.map_or(0, Sorted::len)
+    }
+
+    /// All of them from a slot on, ascending, in slices.
+    pub(crate) fn slices_from(self, slot: u32) -> impl Iterator<Item = &'a [u32]> {
+        let alone = self.alone.iter().filter(move |&&one| one >= slot);
+        let many = self.many.map(|many| many.slices_from(slot));
+        alone
+            .map(std::slice::from_ref)
+            .chain(many.into_iter().flatten())
+    }
+
+    /// Some of them, to have them at hand.
+    #[inline]
+    pub(crate) fn touch(&self) -> u32 {
+        self.many.map_or(0, Sorted::touch)
+    }
+}
+
 /// All followed keys of one feed.
 #[derive(Debug)]
 pub(crate) struct Audience {
-    keys: Column<Option<Box<Key>>>,
+    seats: Column<Seat>,
+    keys: Column<Key>,
+    keys_free: Vec<u32>,
+    keys_next: u32,
     merged: HashSet<u32, Quick>,
     pull_above: usize,
     edges: u64,
@@ -56,7 +122,10 @@ pub(crate) struct Audience {
 impl Audience {
     pub(crate) fn new(pull_above: usize) -> Self {
         Self {
+            seats: Column::default(),
             keys: Column::default(),
+            keys_free: Vec::new(),
+            keys_next: 0,
             merged: HashSet::default(),
             pull_above,
             edges: 0,
@@ -68,8 +137,70 @@ impl Audience {
         self.edges
     }
 
-    pub(crate) fn key(&self, key: u32) -> Option<&Key> {
-        self.keys.get(key)?.as_deref()
+    pub(crate) fn followers(&self, key: u32) -> Followers<'_> {
+        let seat = self.seats.get(key);
+        let many = seat.and_then(|seat| seat.many());
+        Followers {
+            alone: seat.map_or(&[], Seat::alone),
+            many: many
+                .and_then(|many| self.keys.get(many))
+                .map(|key| &key.readers),
+        }
+    }
+
+    /// What the index says of a key, to have it at hand.
+    #[inline]
+    pub(crate) fn touch(&self, key: u32) -> u32 {
+        self.seats.get(key).map_or(0, |seat| seat.0)
+    }
+
+    /// Whether the key's records are left to reads.
+    #[inline]
+    pub(crate) fn is_pulled(&self, key: u32) -> bool {
+        self.key(key).is_some_and(|key| key.pulled)
+    }
+
+    fn key(&self, key: u32) -> Option<&Key> {
+        self.keys.get(self.seats.get(key)?.many()?)
+    }
+
+    fn key_mut(&mut self, key: u32) -> Option<&mut Key> {
+        self.keys.get_mut(self.seats.get(key)?.many()?)
+    }
+
+    /// The [`Key`] of `key`, made if it was in the index alone.
+    fn widened(&mut self, key: u32) -> &mut Key {
+        let seat = self.seats.slot(key);
+        let number = seat.many().unwrap_or_else(|| {
+            let number = self.keys_free.pop().unwrap_or_else(|| {
+                self.keys_next += 1;
+                self.keys_next - 1
+            });
+            let readers = Sorted::from_unsorted(seat.alone().to_vec());
+            *seat = Seat(MANY | number);
+            self.keys.slot(number).readers = readers;
+            number
+        });
+        self.keys.slot(number)
+    }
+
+    /// Puts a key back into the index if that can hold it.
+    fn narrow(&mut self, key: u32) {
+        let Some(seat) = self.seats.get_mut(key) else {
+            return;
+        };
+        let Some(number) = seat.many() else {
+            return;
+        };
+        let Some(entry) = self.keys.get_mut(number) else {
+            return;
+        };
+        if entry.is_merged() || entry.readers.len() > 1 {
+            return;
+        }
+        *seat = entry.readers.iter().next().map_or(NOBODY, Seat);
+        *entry = Key::default();
+        self.keys_free.push(number);
     }
 
     /// The keys whose outboxes must be merged into every read that follows them.
@@ -83,13 +214,14 @@ impl Audience {
             self.merged.insert(key);
         } else {
             self.merged.remove(&key);
+            self.narrow(key);
         }
     }
 
     /// Fetches what joining these keys will need, so that the waits overlap.
     pub(crate) fn warm(&self, keys: &[u32]) {
+        let mut seen = keys.iter().fold(0, |seen, &key| seen ^ self.touch(key)) as usize;
         let found = |key: &u32| self.key(*key);
-        let mut seen = keys.iter().filter(|key| found(key).is_some()).count();
         seen ^= keys
             .iter()
             .filter_map(found)
@@ -103,13 +235,24 @@ impl Audience {
     }
 
     pub(crate) fn join(&mut self, key: u32, slot: u32) {
-        let entry = self.keys.slot(key).get_or_insert_default();
+        let seat = self.seats.slot(key);
+        if *seat == NOBODY && self.pull_above > 0 {
+            *seat = Seat(slot);
+            self.edges += 1;
+            return;
+        }
+        if *seat == Seat(slot) {
+            return;
+        }
+        let pull_above = self.pull_above;
+        let entry = self.widened(key);
         if !entry.readers.insert(slot) {
             return;
         }
+        let turns = !entry.pulled && entry.readers.len() > pull_above;
+        entry.pulled |= turns;
         self.edges += 1;
-        if !entry.pulled && entry.readers.len() > self.pull_above {
-            entry.pulled = true;
+        if turns {
             self.note(key);
         }
     }
@@ -117,39 +260,45 @@ impl Audience {
     /// Takes a reader out. True if the key is pushed again from now on; then
     /// the caller owes [`Audience::not_pushed`] the key's newest time.
     pub(crate) fn leave(&mut self, key: u32, slot: u32) -> bool {
-        let Some(Some(entry)) = self.keys.get_mut(key) else {
+        if let Some(seat) = self.seats.get_mut(key)
+            && *seat == Seat(slot)
+        {
+            *seat = NOBODY;
+            self.edges -= 1;
+            return false;
+        }
+        let pull_above = self.pull_above;
+        let Some(entry) = self.key_mut(key) else {
             return false;
         };
         if !entry.readers.remove(slot) {
             return false;
         }
+        let turns = entry.pulled && entry.readers.len() <= pull_above / 2;
+        entry.pulled &= !turns;
         self.edges -= 1;
-        if entry.pulled && entry.readers.len() <= self.pull_above / 2 {
-            entry.pulled = false;
-            return true;
+        if !turns {
+            self.narrow(key);
         }
-        false
+        turns
     }
 
     /// Records of `key` up to this moment may be in no ring.
     pub(crate) fn not_pushed(&mut self, key: u32, until_us: Option<i64>) {
-        if let Some(Some(entry)) = self.keys.get_mut(key)
-            && let Some(until_us) = until_us
-        {
+        if let Some(until_us) = until_us {
+            let entry = self.widened(key);
             entry.unpushed_until_us = entry.unpushed_until_us.max(until_us);
         }
         self.note(key);
     }
 
     pub(crate) fn fanout_begins(&mut self, key: u32) {
-        if let Some(Some(entry)) = self.keys.get_mut(key) {
-            entry.unfinished += 1;
-            self.merged.insert(key);
-        }
+        self.widened(key).unfinished += 1;
+        self.merged.insert(key);
     }
 
     pub(crate) fn fanout_ends(&mut self, key: u32) {
-        if let Some(Some(entry)) = self.keys.get_mut(key) {
+        if let Some(entry) = self.key_mut(key) {
             entry.unfinished = entry.unfinished.saturating_sub(1);
         }
         self.note(key);
@@ -167,11 +316,16 @@ impl Audience {
             })
             .collect();
         for key in settled {
-            if let Some(Some(entry)) = self.keys.get_mut(key) {
+            if let Some(entry) = self.key_mut(key) {
                 entry.unpushed_until_us = i64::MIN;
             }
             self.note(key);
         }
+    }
+
+    /// Memory of the index and of keys with more than one reader; lists not counted.
+    pub(crate) fn bytes(&self) -> usize {
+        self.seats.bytes() + self.keys.bytes()
     }
 }
 
@@ -190,13 +344,13 @@ mod tests {
         for slot in 0..5 {
             audience.join(9, slot);
         }
-        assert!(audience.key(9).unwrap().pulled);
+        assert!(audience.is_pulled(9));
         assert!(audience.merged().contains(&9));
         assert!(!audience.leave(9, 0));
         assert!(!audience.leave(9, 1));
         assert!(audience.leave(9, 2), "at half it turns back");
         audience.not_pushed(9, Some(100));
-        assert!(!audience.key(9).unwrap().pulled);
+        assert!(!audience.is_pulled(9));
         assert!(audience.merged().contains(&9));
         audience.settle(99);
         assert!(audience.merged().contains(&9));
@@ -214,5 +368,37 @@ mod tests {
         assert!(audience.merged().contains(&1));
         audience.fanout_ends(1);
         assert!(audience.merged().is_empty());
+    }
+
+    fn readers(audience: &Audience, key: u32) -> Vec<u32> {
+        let slices = audience.followers(key).slices_from(0);
+        slices.flatten().copied().collect()
+    }
+
+    #[test]
+    fn a_lone_reader_stands_in_the_index_and_is_moved_out_and_back() {
+        let mut audience = Audience::new(4);
+        assert_eq!(readers(&audience, 3), []);
+        audience.join(3, 0);
+        audience.join(3, 0);
+        assert_eq!((readers(&audience, 3), audience.edges()), (vec![0], 1));
+        assert_eq!(audience.keys_next, 0, "no key was made for one reader");
+        audience.join(3, 7);
+        assert_eq!((readers(&audience, 3), audience.edges()), (vec![0, 7], 2));
+        assert!(!audience.leave(3, 0));
+        assert_eq!(readers(&audience, 3), [7]);
+        assert_eq!(audience.keys_free, [0], "and given back");
+        let above = audience.followers(3).slices_from(8);
+        assert_eq!(above.flatten().count(), 0);
+        // What is to be remembered of a lone reader's key is.
+        audience.not_pushed(3, Some(50));
+        assert!(audience.merged().contains(&3));
+        assert_eq!(readers(&audience, 3), [7]);
+        assert!(!audience.leave(3, 7));
+        audience.join(3, 9);
+        audience.settle(50);
+        assert!(audience.merged().is_empty());
+        assert_eq!((readers(&audience, 3), audience.edges()), (vec![9], 1));
+        assert_eq!(audience.keys_free, [0]);
     }
 }

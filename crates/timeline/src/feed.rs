@@ -130,17 +130,15 @@ impl Feed {
     }
 
     fn send(&mut self, lane_at: usize, number: u32, time_us: i64, key: u32) {
-        let Some(entry) = self.audience.key(key) else {
-            return;
-        };
-        let readers = entry.readers.len();
+        let followers = self.audience.followers(key);
+        let readers = followers.len();
         if readers == 0 {
             return;
         }
-        if entry.pulled {
+        if self.audience.is_pulled(key) {
             self.tally.pulled += readers as u64;
         } else if readers <= self.sync_threshold {
-            for slots in entry.readers.slices() {
+            for slots in followers.slices_from(0) {
                 self.pushes.extend(slots.iter().map(|&slot| Push {
                     slot,
                     number,
@@ -193,7 +191,7 @@ impl Feed {
 
     /// Puts the records of a key just followed into the reader's rings.
     fn merge_outbox(&mut self, slot: u32, key: u32) {
-        if self.audience.key(key).is_some_and(|entry| entry.pulled) {
+        if self.audience.is_pulled(key) {
             return;
         }
         for lane in &mut self.lanes {
@@ -364,7 +362,7 @@ impl Feed {
             let mut gather = Gather::new(None);
             let keys = state.follows.members().iter().filter(|&key| {
                 // A pulled key is merged by every read; in the ring it would only push others out.
-                !self.audience.key(key).is_some_and(|entry| entry.pulled)
+                !self.audience.is_pulled(key)
             });
             gather.keys(0, lane, keys);
             let mut numbers: Vec<u32> = std::iter::from_fn(|| gather.next())
@@ -382,6 +380,6 @@ impl Feed {
     /// Memory of readers, their lists and their timelines.
     pub(crate) fn bytes_of_readers(&self) -> usize {
         let rings: usize = self.lanes.iter().map(|lane| lane.rings.bytes()).sum();
-        self.reader_bytes + self.audience.edges() as usize * 5 + rings
+        self.reader_bytes + self.audience.bytes() + self.audience.edges() as usize * 5 + rings
     }
 }

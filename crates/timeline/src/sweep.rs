@@ -190,9 +190,6 @@ impl Feed {
         let Some(lane) = self.lanes.get_mut(job.lane_at) else {
             return (true, 0);
         };
-        let Some(entry) = self.audience.key(job.key) else {
-            return (true, 0);
-        };
         if lane.records.is_gone(job.number) {
             return (true, 0);
         }
@@ -200,7 +197,8 @@ impl Feed {
         let mut looked_at = 0;
         let mut pushes = 0;
         let mut last = None;
-        for slots in entry.readers.slices_from(job.next_slot) {
+        let followers = self.audience.followers(job.key);
+        for slots in followers.slices_from(job.next_slot) {
             let (slots, _) = slots
                 .split_at_checked(turn - looked_at)
                 .unwrap_or((slots, &[]));

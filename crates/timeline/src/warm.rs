@@ -9,11 +9,11 @@
 //! memory. Of many records at once the first pointers can be followed together,
 //! then the second ones, and so on: the waits overlap, and a post costs a third.
 
+use crate::audience::Followers;
 use crate::feed::Feed;
 use crate::lane::NewRecord;
 use crate::sequence::Sequence;
 use crate::settings::KeyId;
-use crate::sorted::Sorted;
 use std::hint::black_box;
 
 /// Records whose memory is fetched together.
@@ -24,7 +24,7 @@ pub(crate) const BATCH: usize = 64;
 struct Trail<'a> {
     outbox: Option<&'a Sequence>,
     prefix: Option<u32>,
-    readers: Option<&'a Sorted>,
+    readers: Option<Followers<'a>>,
 }
 
 impl Feed {
@@ -38,14 +38,14 @@ impl Feed {
         let keys = records.iter().filter_map(|record| record.keys.first());
         for &KeyId(key) in keys.clone() {
             seen ^= lane.tip_second(key);
-            seen ^= u32::from(self.audience.key(key).is_some());
+            seen ^= self.audience.touch(key);
         }
         let mut trails = [Trail::default(); BATCH];
         for (trail, &KeyId(key)) in trails.iter_mut().zip(keys) {
             *trail = Trail {
                 outbox: lane.outbox(key),
                 prefix: lane.prefix(key),
-                readers: self.audience.key(key).map(|key| &key.readers),
+                readers: Some(self.audience.followers(key)),
             };
         }
         for trail in &trails {
@@ -53,7 +53,7 @@ impl Feed {
             seen ^= trail
                 .prefix
                 .map_or(0, |prefix| lane.records.touch_prefix(prefix));
-            seen ^= trail.readers.map_or(0, Sorted::touch);
+            seen ^= trail.readers.map_or(0, |readers| readers.touch());
         }
         black_box(seen);
     }

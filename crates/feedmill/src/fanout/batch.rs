@@ -11,8 +11,9 @@ use std::collections::HashMap;
 
 use timeline::{KeyId, NewRecord, RecordId, Timelines};
 
-use super::{Routes, key};
+use super::load::key;
 use crate::clock::Micros;
+use crate::store::routes::Routes;
 use crate::store::{Change, StoreError};
 
 /// A record for one target, its numbers checked.
@@ -41,9 +42,9 @@ impl<'a> Batch<'a> {
             return Ok(());
         };
         for place in lanes {
-            for to in routes.lanes.get(&place.lane).into_iter().flatten() {
+            for to in routes.targets(place.lane) {
                 let keys = place.keys.iter().map(|number| key(*number));
-                self.rows.entry(*to).or_default().push(Row {
+                self.rows.entry(to).or_default().push(Row {
                     id: RecordId(record.cast_unsigned()),
                     time_us: place.time_us,
                     uri,

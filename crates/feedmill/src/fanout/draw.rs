@@ -8,7 +8,8 @@ use timeline::{Cold, RecordId, Settings, Timelines};
 use tracing::{error, warn};
 
 use super::batch::Batch;
-use super::{Fanout, State, Waiting, group, insert, key, load};
+use super::load::{group, insert, key, load};
+use super::{Fanout, State, Waiting};
 use crate::clock::Clock;
 use crate::store::change::Grouped;
 use crate::store::{Change, StoreError};
@@ -121,11 +122,11 @@ impl Drawer {
                 reader,
                 key: followed,
             } => {
-                for feed in routes.follows.get(source).into_iter().flatten() {
-                    timelines.follow(*feed, key(*reader)?, key(*followed)?);
+                for feed in routes.follows(*source) {
+                    timelines.follow(feed, key(*reader)?, key(*followed)?);
                 }
-                for feed in routes.hides.get(source).into_iter().flatten() {
-                    timelines.hide(*feed, key(*reader)?, key(*followed)?);
+                for feed in routes.hides(*source) {
+                    timelines.hide(feed, key(*reader)?, key(*followed)?);
                 }
             }
             Change::Unfollow {
@@ -133,11 +134,11 @@ impl Drawer {
                 reader,
                 key: followed,
             } => {
-                for feed in routes.follows.get(source).into_iter().flatten() {
-                    timelines.unfollow(*feed, key(*reader)?, key(*followed)?);
+                for feed in routes.follows(*source) {
+                    timelines.unfollow(feed, key(*reader)?, key(*followed)?);
                 }
-                for feed in routes.hides.get(source).into_iter().flatten() {
-                    timelines.unhide(*feed, key(*reader)?, key(*followed)?);
+                for feed in routes.hides(*source) {
+                    timelines.unhide(feed, key(*reader)?, key(*followed)?);
                 }
             }
             Change::Account {
@@ -163,17 +164,17 @@ impl Drawer {
         was: &[Grouped],
         now: &[Grouped],
     ) -> Result<(), StoreError> {
-        for (feed, target) in self.fanout.routes.lanes.get(&lane).into_iter().flatten() {
+        for (feed, target) in self.fanout.routes.targets(lane) {
             let ended = |old: &&Grouped| now.iter().all(|new| new.record != old.record);
             for old in was.iter().filter(ended) {
                 let id = RecordId(group(old.record).cast_unsigned());
-                timelines.remove_from(*feed, *target, id);
+                timelines.remove_from(feed, target, id);
             }
             for one in now {
                 insert(
                     timelines,
-                    *feed,
-                    *target,
+                    feed,
+                    target,
                     group(one.record),
                     one.time_us,
                     &one.uri,

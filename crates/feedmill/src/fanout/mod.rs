@@ -14,37 +14,32 @@ mod batch;
 mod bodies;
 // The thread that draws.
 mod draw;
+// The store's records and settings as the engine takes them.
+mod load;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::RwLock;
 use quick_cache::sync::Cache;
-use timeline::{
-    Cold, Entry, FeedSpec, KeyId, KeyList, NewRecord, Read, RecordId, Request, Settings, Target,
-    TargetSpec, Timelines,
-};
+use timeline::{Cold, Entry, KeyList, Read, Request, Target, Timelines};
 
 use crate::clock::Micros;
 use crate::config;
+use crate::store::routes::Routes;
 use crate::store::shown::{Shown, ShownPage};
-use crate::store::{Change, Loaded, Outbox, Plan, Position, SharedStore, StoreError};
+use crate::store::{Change, Plan, Position, SharedStore, StoreError};
 
 use bodies::Bodies;
 pub use draw::Drawer;
 pub(crate) use draw::{DRAW_MAX, LOCKED_MAX, PATIENCE, WORK};
+use load::{GROUP, engine_settings, key, key_list, load};
 
 /// Readers waiting to be registered; beyond it they stay cold, and exact.
 const REGISTRATIONS_MAX: usize = 1024;
 /// Readers whose numbers are remembered. A number never changes.
 const READERS_MAX: usize = 200_000;
-/// Largest number a key can have: the engine holds 32 bits.
-const KEY_MAX: i64 = u32::MAX as i64;
-
-/// Marks the ids of groups: a group and its first record are two things.
-const GROUP: i64 = 1 << 62;
-
 /// Timelines in memory.
 #[derive(Debug)]
 pub struct Fanout {
@@ -63,19 +58,6 @@ pub struct Fanout {
 struct State {
     timelines: Timelines,
     hidden: HashSet<i64>,
-}
-
-/// Where the store's lanes and sources lead in the engine.
-#[derive(Debug, Default)]
-struct Routes {
-    /// Lane number to (feed, target).
-    lanes: HashMap<i64, Vec<(usize, usize)>>,
-    /// Lanes whose entries are groups of records.
-    merged: HashSet<i64>,
-    /// Source number to feeds that follow by it.
-    follows: HashMap<i64, Vec<usize>>,
-    /// Source number to feeds that hide by it.
-    hides: HashMap<i64, Vec<usize>>,
 }
 
 /// A reader to be made active.
@@ -389,173 +371,6 @@ impl Fanout {
     pub fn stats(&self) -> timeline::Stats {
         self.state.read().timelines.stats()
     }
-}
-
-impl Routes {
-    fn new(plan: &Plan, store: &dyn Outbox) -> Self {
-        let mut routes = Self::default();
-        for (feed, spec) in plan.feeds.iter().enumerate() {
-            let merged = spec.merged.is_some();
-            for (target, spec) in spec.targets.iter().enumerate() {
-                if let Some(lane) = store.lane_number(spec.lane) {
-                    routes.lanes.entry(lane).or_default().push((feed, target));
-                    if merged {
-                        routes.merged.insert(lane);
-                    }
-                }
-            }
-            for source in spec
-                .follows
-                .iter()
-                .filter_map(|source| store.source_number(*source))
-            {
-                routes.follows.entry(source).or_default().push(feed);
-            }
-            for source in spec
-                .hides
-                .iter()
-                .filter_map(|source| store.source_number(*source))
-            {
-                routes.hides.entry(source).or_default().push(feed);
-            }
-        }
-        routes
-    }
-}
-
-fn engine_settings(settings: &config::Timelines, plan: &Plan) -> Settings {
-    let bytes = settings.memory_mib << 20;
-    Settings {
-        feeds: plan
-            .feeds
-            .iter()
-            .map(|feed| FeedSpec {
-                targets: feed
-                    .targets
-                    .iter()
-                    .map(|target| TargetSpec {
-                        items_max: (target.max_items as usize).min(timeline::RING_ITEMS_MAX),
-                    })
-                    .collect(),
-                include_self: feed.include_self,
-            })
-            .collect(),
-        sync_threshold: settings.sync_threshold,
-        pull_above: settings.pull_above,
-        scan_above: settings.scan_above,
-        ttl_us: i64::from(settings.ttl_days) * 86_400_000_000,
-        window_bytes_max: bytes / 4,
-        reader_bytes_max: bytes / 4 * 3,
-        ..Settings::default()
-    }
-}
-
-/// A fresh engine, loaded from one snapshot of the store.
-fn load(settings: &Settings, routes: &Routes, store: &dyn Outbox) -> Result<State, StoreError> {
-    let lanes: usize = settings.feeds.iter().map(|feed| feed.targets.len()).sum();
-    let lane_max = (settings.window_bytes_max / timeline::RECORD_BYTES / lanes.max(1)).max(1);
-    // The position is known only after the visit; nothing reads the engine before that.
-    let head = store.head()?;
-    let mut timelines = Timelines::new(settings.clone(), head.max(0).cast_unsigned());
-    let mut hidden = HashSet::new();
-    let mut wrong = None;
-    let position = store.load(lane_max, &mut |loaded| match loaded {
-        Loaded::Hidden { key: account } => {
-            hidden.insert(account);
-            match key(account) {
-                Ok(account) => timelines.account(account, true),
-                Err(error) => wrong = Some(error),
-            }
-        }
-        Loaded::Record {
-            lane,
-            record,
-            time_us,
-            uri,
-            author,
-            keys,
-        } => {
-            let record = match routes.merged.contains(&lane) {
-                true => group(record),
-                false => record,
-            };
-            for (feed, target) in routes.lanes.get(&lane).into_iter().flatten() {
-                if let Err(error) = insert(
-                    &mut timelines,
-                    *feed,
-                    *target,
-                    record,
-                    time_us,
-                    uri,
-                    author,
-                    keys,
-                ) {
-                    wrong = Some(error);
-                }
-            }
-        }
-        Loaded::LaneEnd { lane, floor_us } => {
-            for (feed, target) in routes.lanes.get(&lane).into_iter().flatten() {
-                timelines.loaded(*feed, *target, floor_us);
-            }
-        }
-    })?;
-    timelines.begin(position.max(0).cast_unsigned());
-    match wrong {
-        Some(error) => Err(error),
-        None => Ok(State { timelines, hidden }),
-    }
-}
-
-#[allow(clippy::too_many_arguments)] // one record, spelled out
-fn insert(
-    timelines: &mut Timelines,
-    feed: usize,
-    target: usize,
-    record: i64,
-    time_us: Micros,
-    uri: &str,
-    author: i64,
-    keys: &[i64],
-) -> Result<(), StoreError> {
-    let keys: Vec<KeyId> = keys
-        .iter()
-        .map(|number| key(*number))
-        .collect::<Result<_, _>>()?;
-    timelines.insert(
-        feed,
-        target,
-        NewRecord {
-            id: RecordId(record.cast_unsigned()),
-            time_us,
-            uri,
-            author: key(author)?,
-            keys: &keys,
-        },
-    );
-    Ok(())
-}
-
-/// The id of the group that begins with a record.
-fn group(record: i64) -> i64 {
-    record | GROUP
-}
-
-fn key(number: i64) -> Result<KeyId, StoreError> {
-    if !(0..=KEY_MAX).contains(&number) {
-        return Err(StoreError::Broken(format!(
-            "key number {number} is beyond what timelines can hold"
-        )));
-    }
-    Ok(KeyId(number as u32))
-}
-
-fn key_list(numbers: &[i64]) -> Result<KeyList, StoreError> {
-    let keys: Vec<KeyId> = numbers
-        .iter()
-        .map(|number| key(*number))
-        .collect::<Result<_, _>>()?;
-    Ok(KeyList::new(keys))
 }
 
 /// The store's number of an entry's record.

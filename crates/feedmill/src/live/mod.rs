@@ -23,7 +23,8 @@ use tokio::sync::{mpsc, watch};
 use tracing::error;
 
 use crate::metrics as names;
-use crate::store::{Change, Outbox, Plan, SharedStore, StoreError};
+use crate::store::routes::Routes;
+use crate::store::{Change, Plan, SharedStore, StoreError};
 use view::{Entries, View};
 
 pub use view::{Entry, News};
@@ -88,54 +89,6 @@ impl Drop for Listening {
     }
 }
 
-/// Where the store's lanes and sources lead.
-#[derive(Debug, Default)]
-pub(crate) struct Routes {
-    lanes: HashMap<i64, Vec<usize>>,
-    follows: HashMap<i64, Vec<usize>>,
-    hides: HashMap<i64, Vec<usize>>,
-    feeds: usize,
-}
-
-impl Routes {
-    fn new(plan: &Plan, store: &dyn Outbox) -> Self {
-        let mut routes = Self {
-            feeds: plan.feeds.len(),
-            ..Self::default()
-        };
-        for (feed, spec) in plan.feeds.iter().enumerate() {
-            for lane in spec
-                .targets
-                .iter()
-                .filter_map(|target| store.lane_number(target.lane))
-            {
-                routes.lanes.entry(lane).or_default().push(feed);
-            }
-            for source in spec
-                .follows
-                .iter()
-                .filter_map(|source| store.source_number(*source))
-            {
-                routes.follows.entry(source).or_default().push(feed);
-            }
-            for source in spec
-                .hides
-                .iter()
-                .filter_map(|source| store.source_number(*source))
-            {
-                routes.hides.entry(source).or_default().push(feed);
-            }
-        }
-        routes
-    }
-
-    fn leads(&self, lane: i64, feed: usize) -> bool {
-        self.lanes
-            .get(&lane)
-            .is_some_and(|feeds| feeds.contains(&feed))
-    }
-}
-
 #[derive(Debug)]
 struct Listener {
     view: View,
@@ -182,8 +135,8 @@ impl Hub {
         let mut places: Vec<(usize, i64)> = Vec::new();
         let mut readers: Vec<(usize, i64)> = Vec::new();
         let mut under = |lane: i64, keys: &[i64]| {
-            for feed in routes.lanes.get(&lane).into_iter().flatten() {
-                places.extend(keys.iter().map(|key| (*feed, *key)));
+            for (feed, _) in routes.targets(lane) {
+                places.extend(keys.iter().map(|key| (feed, *key)));
             }
         };
         match change {
@@ -198,15 +151,11 @@ impl Hub {
                     .for_each(|group| under(*lane, &group.keys));
             }
             Change::Follow { source, reader, .. } | Change::Unfollow { source, reader, .. } => {
-                let feeds = [&routes.follows, &routes.hides];
-                let feeds = feeds
-                    .into_iter()
-                    .filter_map(|leads| leads.get(source))
-                    .flatten();
-                readers.extend(feeds.map(|feed| (*feed, *reader)));
+                let feeds = routes.follows(*source).chain(routes.hides(*source));
+                readers.extend(feeds.map(|feed| (feed, *reader)));
             }
             Change::Account { key, .. } => {
-                places.extend((0..routes.feeds).map(|feed| (feed, *key)))
+                places.extend((0..routes.feeds()).map(|feed| (feed, *key)))
             }
         }
         let by_key = places.iter().filter_map(|place| self.by_key.get(place));

@@ -10,9 +10,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use super::Routes;
 use crate::clock::Micros;
 use crate::store::change::{Change, Follows, Grouped};
+use crate::store::routes::Routes;
 
 /// An entry, its text made once for all who are told of it.
 #[derive(Debug)]
@@ -188,14 +188,13 @@ impl View {
             return Vec::new();
         }
         let mut told = false;
-        for (leads, keys) in [
-            (&routes.follows, &mut self.follows),
-            (&routes.hides, &mut self.hidden),
-        ] {
-            if !leads
-                .get(&source)
-                .is_some_and(|feeds| feeds.contains(&self.feed))
-            {
+        let feed = self.feed;
+        let leads = [
+            routes.follows(source).any(|one| one == feed),
+            routes.hides(source).any(|one| one == feed),
+        ];
+        for (leads, keys) in leads.into_iter().zip([&mut self.follows, &mut self.hidden]) {
+            if !leads {
                 continue;
             }
             told = true;

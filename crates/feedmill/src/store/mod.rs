@@ -36,6 +36,8 @@ pub mod port;
 pub mod queue;
 // References between records.
 pub mod reference;
+// Where a change leads.
+pub(crate) mod routes;
 // Business rules, compiled.
 pub mod rule;
 // Which records hold the words that somebody typed.

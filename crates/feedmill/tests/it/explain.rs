@@ -2,10 +2,17 @@
 //! against the feed itself.
 
 use std::process::Command;
+use std::sync::Arc;
 
+use feedmill::clock::Clock;
+use feedmill::fanout::{Fanout, Wish};
+use feedmill::serve::admin::Admin;
+use feedmill::serve::{self, Server};
+use feedmill::status::Status;
 use feedmill::store::batch::Item;
 use feedmill::store::explain::Reason;
-use feedmill::store::{AccountStatus, FeedQuery, Lens};
+use feedmill::store::{AccountStatus, FeedQuery, Lens, SharedStore};
+use serde_json::{Value, json};
 
 use crate::desk::{ALICE, BOB, Desk};
 
@@ -327,4 +334,82 @@ fn the_command_answers_for_every_feed_or_one() {
     );
     let (good, _, complained) = run(&["--feed", "nope"]);
     assert!(!good && complained.contains("nope"), "{complained}");
+}
+
+#[tokio::test]
+async fn the_operator_is_told_the_same_over_http_and_where_memory_ends() {
+    feedmill::identity::provide_tls();
+    let desk = desk();
+    follow(&desk, "1", ALICE);
+    desk.put(ALICE, "post", "p", "{}");
+    desk.put(ALICE, "post", "r", r#"{"reply":1}"#);
+    let (fanout, drawer) = Fanout::open(&desk.config.timelines, 1, &desk.store)
+        .unwrap()
+        .unwrap();
+    let store: SharedStore = Arc::clone(&desk.store) as SharedStore;
+    let mut server = Server::new(
+        &desk.config,
+        Arc::clone(desk.store.plan()),
+        store,
+        Some(Arc::clone(&fanout)),
+        Arc::new(Status::default()),
+        Clock::at(desk.now_us()),
+    );
+    server.admin = Some(Admin {
+        token: Some("secret".into()),
+        checker: Arc::clone(&desk.checker),
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = serve::router(Arc::new(server), 1_000_000);
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let ask = async |query: &str, token: &str| {
+        let request = reqwest::Client::new()
+            .get(format!("http://{address}/admin/explain{query}"))
+            .header("authorization", format!("Bearer {token}"));
+        let response = request.send().await.unwrap();
+        let status = response.status().as_u16();
+        (status, response.json::<Value>().await.unwrap())
+    };
+    let about = |rkey: &str| format!("?reader={BOB}&uri={}", desk.uri(ALICE, "post", rkey));
+    assert_eq!(ask(&about("p"), "guess").await.0, 401);
+    let (status, answer) = ask(&about("p"), "secret").await;
+    assert_eq!(status, 200, "{answer}");
+    let feeds = answer["feeds"].as_array().unwrap();
+    assert_eq!(
+        feeds.len(),
+        desk.store.plan().feeds.len(),
+        "every feed: {answer}"
+    );
+    // One feed by its name, in the words of `feedmill explain`; nobody has read it yet.
+    let (_, answer) = ask(&format!("{}&feed=timeline", about("p")), "secret").await;
+    let uri = desk.uri(ALICE, "post", "p");
+    let explained = desk.store.explain("timeline", BOB, &uri).unwrap().unwrap();
+    let mut expected = serde_json::to_value(explained).unwrap();
+    assert_eq!(expected["shown"], true);
+    expected["completeAboveUs"] = Value::Null;
+    assert_eq!(answer["feeds"], json!([expected]), "{answer}");
+    let (_, answer) = ask(&format!("{}&feed=timeline", about("r")), "secret").await;
+    assert_eq!(answer["feeds"][0]["shown"], false, "{answer}");
+    // An active reader has a floor.
+    let wish = Wish {
+        feed: "timeline",
+        target: Some(0),
+        reader: BOB,
+        before: None,
+        limit: 10,
+        now_us: desk.now_us(),
+    };
+    assert_eq!(fanout.page(&wish).unwrap().unwrap().rows.len(), 1);
+    while drawer.step(desk.now_us()).unwrap() {}
+    let (_, answer) = ask(&format!("{}&feed=timeline", about("p")), "secret").await;
+    assert!(answer["feeds"][0]["completeAboveUs"].is_i64(), "{answer}");
+    for (query, error) in [
+        (format!("?reader={BOB}"), "InvalidRequest"),
+        (format!("{}&feed=nope", about("p")), "UnknownFeed"),
+        (format!("{}&colour=red", about("p")), "InvalidRequest"),
+    ] {
+        let (status, answer) = ask(&query, "secret").await;
+        assert_eq!((status, &answer["error"]), (400, &json!(error)), "{query}");
+    }
 }

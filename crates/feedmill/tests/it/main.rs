@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout)]
 
+mod activities;
 mod app;
 mod audience;
 mod backfill;
 mod bad_input;
 mod bed;
+mod bluesky;
 mod branches;
 mod busy_pages;
 mod cautions;

@@ -16,12 +16,12 @@ use sim::rng::Rng;
 use crate::desk::Desk;
 
 const SECOND: i64 = 1_000_000;
-const BASE: i64 = 1_780_000_000;
-const WINDOW: i64 = 120;
-const AUTHORS: [&str; 3] = ["did:web:a.test", "did:web:b.test", "did:web:c.test"];
-const READERS: [&str; 3] = ["did:web:x.test", "did:web:y.test", "did:web:a.test"];
+pub(crate) const BASE: i64 = 1_780_000_000;
+pub(crate) const WINDOW: i64 = 120;
+pub(crate) const AUTHORS: [&str; 3] = ["did:web:a.test", "did:web:b.test", "did:web:c.test"];
+pub(crate) const READERS: [&str; 3] = ["did:web:x.test", "did:web:y.test", "did:web:a.test"];
 
-fn text(window: &str, url: &str) -> String {
+pub(crate) fn text(window: &str, url: &str) -> String {
     format!(
         "namespace = \"com.example\"\n\
          [collections.follow]\ncollection = \"com.example.follow\"\nvalidate = false\n\
@@ -39,27 +39,27 @@ fn text(window: &str, url: &str) -> String {
 
 /// A live record as its writer knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Fact {
-    author: String,
-    uri: String,
-    second: i64,
-    about: String,
-    keys: Vec<String>,
-    adds: Option<String>,
+pub(crate) struct Fact {
+    pub(crate) author: String,
+    pub(crate) uri: String,
+    pub(crate) second: i64,
+    pub(crate) about: String,
+    pub(crate) keys: Vec<String>,
+    pub(crate) adds: Option<String>,
 }
 
 #[derive(Debug, Default)]
-struct Model {
-    live: BTreeMap<String, Fact>,
-    follows: BTreeMap<(String, String), (String, String)>,
+pub(crate) struct Model {
+    pub(crate) live: BTreeMap<String, Fact>,
+    pub(crate) follows: BTreeMap<(String, String), (String, String)>,
     hidden: BTreeSet<String>,
 }
 
 /// One activity: time, members, union.
-type Shown = (i64, Vec<String>, Vec<String>);
+pub(crate) type Shown = (i64, Vec<String>, Vec<String>);
 
 impl Model {
-    fn feed(&self, reader: &str, window: i64) -> Vec<Shown> {
+    pub(crate) fn feed(&self, reader: &str, window: i64) -> Vec<Shown> {
         let follows: BTreeSet<&String> = self
             .follows
             .iter()

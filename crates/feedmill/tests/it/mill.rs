@@ -72,6 +72,30 @@ impl Mill {
         self.op(did, short, rkey, rev, Verdict::Delete, true)
     }
 
+    /// Sends an operation with the revision it has, once more or for the first time; `None` deletes.
+    pub(crate) fn deliver(
+        &self,
+        rev: u64,
+        did: &str,
+        short: &str,
+        rkey: &str,
+        body: Option<&Value>,
+    ) {
+        let verdict = match body {
+            Some(body) => {
+                let claim = Claim {
+                    did,
+                    collection: self.config.nsid(short).unwrap(),
+                    rkey,
+                    rev,
+                };
+                self.checker.json(claim, None, &body.to_string())
+            }
+            None => Verdict::Delete,
+        };
+        self.op(did, short, rkey, rev, verdict, true);
+    }
+
     fn op(
         &self,
         did: &str,

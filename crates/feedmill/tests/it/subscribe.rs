@@ -345,3 +345,59 @@ async fn what_is_asked_wrongly_is_refused_before_anything_is_opened() {
     socket.send(Message::Close(None)).await.unwrap();
     mill.river.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_older_than_the_outbox_is_told_so_and_the_stream_begins_anew() {
+    let mill = Mill::start(&text("outbox_max = 3\n")).await;
+    follow(&mill, "1", ANN);
+    let mut socket = listen(&mill, "timeline", None).await;
+    let start = next(&mut socket).await["cursor"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    drop(socket);
+    for number in 0..20 {
+        post(&mill, ANN, &format!("lost{number}"));
+    }
+    let mut again = listen(&mill, "timeline", Some(&start)).await;
+    let message = next(&mut again).await;
+    assert_eq!(
+        (&message["type"], &message["name"]),
+        (&json!("info"), &json!("OutdatedCursor")),
+        "{message}"
+    );
+    assert_eq!(next(&mut again).await["type"], "start");
+    let new = post(&mill, ANN, "new");
+    is_entry(&next(&mut again).await, &new);
+    mill.river.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_ahead_of_everything_that_happened_is_refused() {
+    let mill = Mill::start(&text("")).await;
+    follow(&mill, "1", ANN);
+    for number in 0..5 {
+        post(&mill, ANN, &number.to_string());
+    }
+    let mut socket = listen(&mill, "timeline", None).await;
+    let ahead = next(&mut socket).await["cursor"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    mill.river.stop().await;
+    // The same feed of a store that has seen less.
+    let mill = Mill::start(&text("")).await;
+    follow(&mill, "1", ANN);
+    let url = format!(
+        "http://{}/xrpc/com.example.subscribeFeed?feed=timeline&actor={EVE}&cursor={ahead}",
+        mill.address()
+    );
+    let request = reqwest::Client::new()
+        .get(url)
+        .header("accept", "text/event-stream");
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status(), 400);
+    let answer: Value = response.json().await.unwrap();
+    assert_eq!(answer["error"], "FutureCursor", "{answer}");
+    mill.river.stop().await;
+}

@@ -9,6 +9,8 @@ use timeline::{
 
 /// When the crowd begins to post.
 const START_US: i64 = 1_700_000_000_000_000;
+/// Followers of the most followed account, in worlds of a million.
+const LARGEST: u32 = 920_000;
 /// Between two posts: fifty a second, as on the public network.
 const PAUSE_US: i64 = 20_000;
 
@@ -173,7 +175,13 @@ pub(super) struct Graph {
 impl Graph {
     pub(super) fn draw(accounts: usize) -> Self {
         let rng = Rng::new(1);
-        let shape = Shape::draw(&rng, accounts);
+        let mut shape = Shape::draw(&rng, accounts);
+        // The public network's largest account comes from 40 million; a world that could
+        // hold it is given it, because it would hardly draw it.
+        let largest = shape.places.iter_mut().max_by_key(|place| place.followers);
+        if let Some(largest) = largest.filter(|_| accounts > LARGEST as usize) {
+            largest.followers = largest.followers.max(LARGEST);
+        }
         let mut follows = vec![Vec::new(); accounts];
         for (follower, followed) in shape.edges(&rng) {
             if let Some(list) = follows.get_mut(follower as usize) {

@@ -1,0 +1,161 @@
+//! Loading: the store's records and settings as the engine takes them.
+//!
+//! In:    the configuration and one snapshot of the store.
+//! Out:   an engine as of that snapshot's position of the outbox.
+//! Never: a number that the engine cannot hold: it is told as damage.
+
+use std::collections::HashSet;
+
+use timeline::{FeedSpec, KeyId, KeyList, NewRecord, RecordId, Settings, TargetSpec, Timelines};
+
+use super::State;
+use crate::clock::Micros;
+use crate::config;
+use crate::store::routes::Routes;
+use crate::store::{Loaded, Outbox, Plan, StoreError};
+
+/// Largest number a key can have: the engine holds 32 bits.
+const KEY_MAX: i64 = u32::MAX as i64;
+
+/// Marks the ids of groups: a group and its first record are two things.
+pub(super) const GROUP: i64 = 1 << 62;
+
+/// What the engine is told of the configuration.
+pub(super) fn engine_settings(settings: &config::Timelines, plan: &Plan) -> Settings {
+    let bytes = settings.memory_mib << 20;
+    Settings {
+        feeds: plan
+            .feeds
+            .iter()
+            .map(|feed| FeedSpec {
+                targets: feed
+                    .targets
+                    .iter()
+                    .map(|target| TargetSpec {
+                        items_max: (target.max_items as usize).min(timeline::RING_ITEMS_MAX),
+                    })
+                    .collect(),
+                include_self: feed.include_self,
+            })
+            .collect(),
+        sync_threshold: settings.sync_threshold,
+        pull_above: settings.pull_above,
+        scan_above: settings.scan_above,
+        ttl_us: i64::from(settings.ttl_days) * 86_400_000_000,
+        window_bytes_max: bytes / 4,
+        reader_bytes_max: bytes / 4 * 3,
+        ..Settings::default()
+    }
+}
+
+/// A fresh engine, loaded from one snapshot of the store.
+pub(super) fn load(
+    settings: &Settings,
+    routes: &Routes,
+    store: &dyn Outbox,
+) -> Result<State, StoreError> {
+    let lanes: usize = settings.feeds.iter().map(|feed| feed.targets.len()).sum();
+    let lane_max = (settings.window_bytes_max / timeline::RECORD_BYTES / lanes.max(1)).max(1);
+    // The position is known only after the visit; nothing reads the engine before that.
+    let head = store.head()?;
+    let mut timelines = Timelines::new(settings.clone(), head.max(0).cast_unsigned());
+    let mut hidden = HashSet::new();
+    let mut wrong = None;
+    let position = store.load(lane_max, &mut |loaded| match loaded {
+        Loaded::Hidden { key: account } => {
+            hidden.insert(account);
+            match key(account) {
+                Ok(account) => timelines.account(account, true),
+                Err(error) => wrong = Some(error),
+            }
+        }
+        Loaded::Record {
+            lane,
+            record,
+            time_us,
+            uri,
+            author,
+            keys,
+        } => {
+            let record = match routes.is_merged(lane) {
+                true => group(record),
+                false => record,
+            };
+            for (feed, target) in routes.targets(lane) {
+                if let Err(error) = insert(
+                    &mut timelines,
+                    feed,
+                    target,
+                    record,
+                    time_us,
+                    uri,
+                    author,
+                    keys,
+                ) {
+                    wrong = Some(error);
+                }
+            }
+        }
+        Loaded::LaneEnd { lane, floor_us } => {
+            for (feed, target) in routes.targets(lane) {
+                timelines.loaded(feed, target, floor_us);
+            }
+        }
+    })?;
+    timelines.begin(position.max(0).cast_unsigned());
+    match wrong {
+        Some(error) => Err(error),
+        None => Ok(State { timelines, hidden }),
+    }
+}
+
+#[allow(clippy::too_many_arguments)] // one record, spelled out
+pub(super) fn insert(
+    timelines: &mut Timelines,
+    feed: usize,
+    target: usize,
+    record: i64,
+    time_us: Micros,
+    uri: &str,
+    author: i64,
+    keys: &[i64],
+) -> Result<(), StoreError> {
+    let keys: Vec<KeyId> = keys
+        .iter()
+        .map(|number| key(*number))
+        .collect::<Result<_, _>>()?;
+    timelines.insert(
+        feed,
+        target,
+        NewRecord {
+            id: RecordId(record.cast_unsigned()),
+            time_us,
+            uri,
+            author: key(author)?,
+            keys: &keys,
+        },
+    );
+    Ok(())
+}
+
+/// The id of the group that begins with a record.
+pub(super) fn group(record: i64) -> i64 {
+    record | GROUP
+}
+
+pub(super) fn key(number: i64) -> Result<KeyId, StoreError> {
+    if !(0..=KEY_MAX).contains(&number) {
+        return Err(StoreError::Broken(format!(
+            "key number {number} is beyond what timelines can hold"
+        )));
+    }
+    Ok(KeyId(number as u32))
+}
+
+pub(super) fn key_list(numbers: &[i64]) -> Result<KeyList, StoreError> {
+    let keys: Vec<KeyId> = numbers
+        .iter()
+        .map(|number| key(*number))
+        .collect::<Result<_, _>>()?;
+    Ok(KeyList::new(keys))
+}
