@@ -57,7 +57,7 @@ try {
   const did = await serviceDid(network.plc.url, `http://localhost:${port}`)
   const feed = `at://${people.alice.did}/app.bsky.feed.generator/mine`
   const relay = network.pds.url.replace('http', 'ws')
-  mill = new Mill({ binary, lexicons, folder, port, did, directory: network.plc.url, relay, publishAs: feed })
+  mill = new Mill({ binary, lexicons, folder, port, did, directory: network.plc.url, source: `firehose = "${relay}"`, publishAs: feed })
   await mill.start()
   await people.alice.com.atproto.repo.putRecord({
     repo: people.alice.did,

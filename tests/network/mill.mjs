@@ -60,7 +60,7 @@ export async function serviceDid(directory, endpoint) {
 }
 
 export class Mill {
-  constructor({ binary, lexicons, folder, port, did, directory, relay, publishAs }) {
+  constructor({ binary, lexicons, folder, port, did, directory, source, publishAs }) {
     this.binary = binary
     this.url = `http://127.0.0.1:${port}`
     this.log = ''
@@ -78,7 +78,7 @@ targets = ["post"]
 publish_as = "${publishAs}"
 [[source]]
 name = "pds"
-firehose = "${relay}"
+${source}
 [store]
 url = "sqlite://${join(folder, 'store.db')}"
 [intake]

@@ -80,6 +80,9 @@ pub mod search;
 // Timelines in memory, drawn from the outbox.
 pub mod fanout;
 
+// What labelers say of records and accounts.
+pub mod labels;
+
 // Changes, told to connected readers as they happen.
 pub mod live;
 

@@ -50,6 +50,8 @@ pub const HTTP_CONNECTIONS: &str = "feedmill_http_connections";
 pub const LIMITED: &str = "feedmill_http_limited_total";
 /// Records of feed pages looked for in memory, by result.
 pub const RECORD_CACHE: &str = "feedmill_record_cache_total";
+/// Labels heard, by result.
+pub const LABELS: &str = "feedmill_labels_total";
 /// Feed pages answered, by where they came from.
 pub const PAGES: &str = "feedmill_feed_pages_total";
 /// Blocks added to the log, by how they came.
@@ -125,6 +127,7 @@ pub const ALL: &[(&str, &str)] = &[
         LIMITED,
         "requests and connections that met a limit, by limit",
     ),
+    (LABELS, "labels heard, by result"),
     (
         RECORD_CACHE,
         "records of feed pages looked for in memory, by result",

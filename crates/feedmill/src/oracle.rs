@@ -71,6 +71,7 @@ pub struct Oracle<'a> {
     address: String,
     client: reqwest::Client,
     since_us: Micros,
+    hasty: bool,
 }
 
 /// What was compared.
@@ -146,6 +147,15 @@ impl<'a> Oracle<'a> {
             address,
             client: reqwest::Client::new(),
             since_us,
+            hasty: false,
+        }
+    }
+
+    /// The same, but done at the first difference: for whoever asks again until there is none.
+    pub fn hasty(self) -> Self {
+        Self {
+            hasty: true,
+            ..self
         }
     }
 
@@ -167,6 +177,9 @@ impl<'a> Oracle<'a> {
         };
         for (number, reader) in readers.iter().enumerate() {
             progress(number, readers.len());
+            if self.hasty && outcome.mismatches > 0 {
+                break;
+            }
             for (feed, targets, include_self) in [
                 ("timeline", &[POST][..], false),
                 ("garden", &[POST, ODD][..], true),

@@ -34,6 +34,7 @@ use crate::fanout::Fanout;
 use crate::host::Hosts;
 use crate::identity::{IdentityError, Resolver};
 use crate::intake::{self, Gathering, Intake};
+use crate::labels::{Labels, Listener};
 use crate::live::Live;
 use crate::notary::Notary;
 use crate::publish::Publisher;
@@ -436,6 +437,7 @@ impl River {
         });
         server.live = self.live.clone();
         server.search = search;
+        server.labels = Labels::open(config)?;
         server.direct = direct;
         let resolver = Arc::new(Resolver::new(config)?);
         server.generator = Generator::new(config, Arc::clone(&resolver));
@@ -445,6 +447,7 @@ impl River {
             Arc::clone(&self.checker),
             std::env::var(notify::TOKEN).ok(),
         )?;
+        self.listen(config, server.labels.as_ref(), &resolver);
         server.handles = config.identity.handles.then_some(resolver);
         let mut router = serve::router(Arc::new(server), config.serve.body_bytes_max);
         if let Some(file) = &config.log.file {
@@ -465,6 +468,23 @@ impl River {
         }));
         info!(address = ?self.address, "serving");
         Ok(())
+    }
+
+    /// Listens to labelers.
+    fn listen(&mut self, config: &Config, labels: Option<&Arc<Labels>>, resolver: &Arc<Resolver>) {
+        for source in &config.labels.sources {
+            let Some(labels) = labels else {
+                return;
+            };
+            let listener = Listener {
+                source: source.clone(),
+                labels: Arc::clone(labels),
+                resolver: Arc::clone(resolver),
+                intake: config.intake.clone(),
+            };
+            let listening = listener.run(self.stop_sources.subscribe());
+            self.sources.push(tokio::spawn(listening));
+        }
     }
 
     /// Opens the log, publishes in it, and looks after it; its paths join the server's.

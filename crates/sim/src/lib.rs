@@ -53,3 +53,6 @@ pub mod wire;
 
 // The world behind its servers.
 pub mod network;
+
+// One account that says words of others.
+pub mod labeler;

@@ -201,6 +201,13 @@ impl Records {
             .map_or_else(String::new, |row| self.uris.text(row.packed()))
     }
 
+    /// Appends the URI of a record.
+    pub(crate) fn push_uri(&self, number: u32, text: &mut String) {
+        if let Some(row) = self.rows.get(number) {
+            self.uris.push(row.packed(), text);
+        }
+    }
+
     /// The number of the text that a record's URI begins with.
     pub(crate) fn prefix(&self, number: u32) -> Option<u32> {
         Some(self.rows.get(number)?.prefix & PREFIX)

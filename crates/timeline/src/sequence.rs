@@ -9,6 +9,7 @@
 //! ten million records is only a longer list of blocks.
 
 use crate::records::{Position, Records};
+use crate::sorted::room_after;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
@@ -140,7 +141,8 @@ impl Sequence {
             self.older.get_or_insert_default().push_back(full);
         }
         if self.newest.len() == self.newest.capacity() {
-            self.newest.reserve_exact((self.newest.len() / 4).max(2));
+            self.newest
+                .reserve_exact(room_after(self.newest.len()) - self.newest.len());
         }
         self.newest.push_back(number);
     }

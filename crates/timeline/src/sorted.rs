@@ -12,6 +12,14 @@
 
 const BLOCK_MAX: usize = 1024;
 
+/// Room for a list of `len` numbers that grows: up to a quarter more, not
+/// twice, because most lists are small and there are millions; and just what
+/// an allocator with eight sizes between powers of two gives out anyway.
+pub(crate) fn room_after(len: usize) -> usize {
+    let step = ((len + 1).next_power_of_two() / 8).max(2);
+    (len + 1).next_multiple_of(step)
+}
+
 /// A set of `u32` in blocks of at most 1024.
 ///
 /// The first block stands in the set itself, because most sets have no other
@@ -111,8 +119,7 @@ impl Sorted {
             place
         };
         if block.len() == block.capacity() {
-            // A quarter more, not twice: most sets are small and there are millions.
-            block.reserve_exact((block.len() / 4).max(2));
+            block.reserve_exact(room_after(block.len()) - block.len());
         }
         block.insert(place, number);
         if block.len() > BLOCK_MAX {
@@ -264,6 +271,18 @@ impl Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_growing_list_has_room_for_one_more_and_at_most_for_a_quarter_more() {
+        for len in 0..5_000 {
+            let room = room_after(len);
+            assert!(
+                room > len && room <= len + (len / 4).max(2),
+                "{len}: {room}"
+            );
+        }
+        assert_eq!([0, 2, 16, 64, 80].map(room_after), [2, 4, 20, 80, 96]);
+    }
     use std::collections::BTreeSet;
 
     #[test]

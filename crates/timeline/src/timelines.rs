@@ -14,7 +14,7 @@
 
 use crate::feed::{Feed, Registered};
 use crate::lane::{Inserted, NewRecord};
-use crate::page::{Read, Request};
+use crate::page::{Entry, Read, Request};
 use crate::reading::{Cold, Inspection, Reading};
 use crate::settings::{KeyId, RecordId, Settings};
 use crate::shards::Quick;
@@ -275,6 +275,18 @@ impl Timelines {
         match self.feeds.get(request.feed) {
             Some((feed, _)) => feed.read(request, &self.reading()),
             None => Read::Below,
+        }
+    }
+
+    /// Appends the URI of an entry that was just read; nothing if it is not here any more.
+    pub fn push_uri(&self, feed: usize, entry: &Entry, text: &mut String) {
+        let RecordId(id) = entry.id;
+        let feed = self.feeds.get(feed);
+        let lane = feed.and_then(|(feed, _)| feed.lanes.get(entry.target));
+        if let Some(lane) = lane
+            && let Some(number) = lane.records.number_of(id)
+        {
+            lane.records.push_uri(number, text);
         }
     }
 

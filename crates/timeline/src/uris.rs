@@ -236,17 +236,20 @@ impl Uris {
     }
 
     pub(crate) fn text(&self, packed: Packed) -> String {
-        let mut text = self.prefixes.text(packed.prefix).to_owned();
+        let mut text = String::new();
+        self.push(packed, &mut text);
+        text
+    }
+
+    /// Appends the text.
+    pub(crate) fn push(&self, packed: Packed, text: &mut String) {
+        text.push_str(self.prefixes.text(packed.prefix));
         if packed.tid {
-            text.extend(
-                tid_letters(packed.tail)
-                    .iter()
-                    .map(|&letter| letter as char),
-            );
+            let letters = tid_letters(packed.tail);
+            text.push_str(std::str::from_utf8(&letters).unwrap_or_default());
         } else {
             text.push_str(self.keys.text(packed.tail as u32));
         }
-        text
     }
 
     /// Some of the text of a prefix, to have it at hand.

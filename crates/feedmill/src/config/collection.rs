@@ -147,6 +147,16 @@ pub enum Method {
     GetRecord,
 }
 
+impl Method {
+    /// As it is asked for, after the collection's short name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ListRecords => "listRecords",
+            Self::GetRecord => "getRecord",
+        }
+    }
+}
+
 /// How a field is compared.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]

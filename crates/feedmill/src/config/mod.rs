@@ -23,8 +23,12 @@ pub mod direct;
 pub mod feed;
 // Names of accounts, and what may be asked to resolve them.
 pub mod identity;
+// Labelers, and whose word is shown.
+pub mod labels;
 // Several records shown as one entry.
 pub mod merge;
+// The service's own methods, by name.
+pub mod method;
 // Where in the file a key stands.
 mod place;
 // Which records are worked on first.
@@ -42,6 +46,7 @@ pub use collection::Collection;
 pub use direct::Direct;
 pub use feed::Feed;
 pub use identity::Identity;
+pub use labels::Labels;
 pub use queue::Queue;
 pub use serve::Serve;
 pub use settle::Settle;
@@ -92,6 +97,9 @@ pub struct Config {
     /// Names of accounts.
     #[serde(default)]
     pub identity: Identity,
+    /// Labels beside records and profiles.
+    #[serde(default)]
+    pub labels: Labels,
     /// Records written over HTTP.
     #[serde(default)]
     pub direct: Direct,
@@ -205,6 +213,7 @@ impl Config {
             .or_else(|| self.serve.fault())
             .or_else(|| self.serve.private_fault(self))
             .or_else(|| self.identity.fault())
+            .or_else(|| self.labels.fault())
             .or_else(|| self.direct.fault(self))
             .or_else(|| self.log.fault())
             .or_else(|| collection::relations_fault(&self.collections))

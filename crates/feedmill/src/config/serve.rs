@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::method;
+
 /// The HTTP server.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -144,19 +146,10 @@ impl Serve {
     /// A private method that nothing is called.
     pub(super) fn private_fault(&self, config: &super::Config) -> Option<(String, String)> {
         let known = |name: &str| {
-            const OURS: [&str; 7] = [
-                "getFeed",
-                "getFollowingFeed",
-                "subscribeFeed",
-                "getProfile",
-                "listReferences",
-                "getReferences",
-                "notifyOfUpdate",
-            ];
-            OURS.contains(&name)
-                || name.split_once('.').is_some_and(|(short, method)| {
-                    config.collections.contains_key(short)
-                        && ["listRecords", "getRecord"].contains(&method)
+            method::ALL.iter().any(|ours| ours.name() == name)
+                || name.split_once('.').is_some_and(|(short, named)| {
+                    let collection = config.collections.get(short);
+                    collection.is_some_and(|it| it.methods.iter().any(|one| one.name() == named))
                 })
         };
         let key = || "serve.private".to_owned();

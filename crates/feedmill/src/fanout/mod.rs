@@ -16,6 +16,8 @@ mod bodies;
 mod draw;
 // The store's records and settings as the engine takes them.
 mod load;
+// Pages as URIs.
+mod uris;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -35,6 +37,7 @@ use bodies::Bodies;
 pub use draw::Drawer;
 pub(crate) use draw::{DRAW_MAX, LOCKED_MAX, PATIENCE, WORK};
 use load::{GROUP, engine_settings, key, key_list, load};
+pub use uris::Uris;
 
 /// Readers waiting to be registered; beyond it they stay cold, and exact.
 const REGISTRATIONS_MAX: usize = 1024;
@@ -93,8 +96,11 @@ struct Found {
     position: i64,
 }
 
+/// Makes something of a page of a feed, as the engine gives it.
+type Take<'a, T> = dyn Fn(&State, usize, Vec<Entry>, Option<timeline::Position>) -> T + 'a;
+
 /// A page of a merged feed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Groups {
     /// The first record of each, and its time.
     pub firsts: Vec<(i64, Micros)>,
@@ -152,7 +158,9 @@ impl Fanout {
 
     /// The page, if memory can answer it wholly and exactly; records it lacks are read from the store.
     pub fn page(&self, wish: &Wish<'_>) -> Result<Option<ShownPage>, StoreError> {
-        match self.find(wish)? {
+        match self.find(wish, &|state, _, entries, next| {
+            self.found(state, entries, next)
+        })? {
             Some(found) => self.complete(found),
             None => Ok(None),
         }
@@ -160,57 +168,67 @@ impl Fanout {
 
     /// A page of a merged feed, if memory can answer it wholly: the groups by their first records.
     pub fn groups(&self, wish: &Wish<'_>) -> Result<Option<Groups>, StoreError> {
-        let found = self.find(wish)?;
-        Ok(found.map(|found| {
-            let firsts = found.entries.iter();
+        self.find(wish, &|_, _, entries, next| {
+            let firsts = entries.iter();
             Groups {
                 firsts: firsts
                     .map(|entry| (id(entry) & !GROUP, entry.time_us))
                     .collect(),
-                next: found.next,
+                next: next.map(place),
             }
-        }))
+        })
     }
 
-    /// What the engine says of a page; `None` if it cannot say it wholly and exactly.
-    fn find(&self, wish: &Wish<'_>) -> Result<Option<Found>, StoreError> {
+    /// What `take` makes of the engine's page, under the engine's lock; `None` if the engine
+    /// cannot say it wholly and exactly.
+    fn find<T: Default>(
+        &self,
+        wish: &Wish<'_>,
+        take: &Take<'_, T>,
+    ) -> Result<Option<T>, StoreError> {
         let Some(feed) = self.feed(wish.feed) else {
             return Ok(None);
         };
         let Some(reader) = self.reader(wish.reader)? else {
-            return Ok(Some(Found::default())); // nobody ever named this reader
+            return Ok(Some(T::default())); // nobody ever named this reader
         };
         let before = wish.before.map(position);
         let request = request(wish, feed, reader, before.as_ref())?;
         let state = self.state.read();
         if state.hidden.contains(&reader) {
-            return Ok(Some(Found::default()));
+            return Ok(Some(T::default()));
         }
         Ok(match state.timelines.read(&request) {
-            Read::Page { entries, next } => Some(self.found(&state, entries, next)),
+            Read::Page { entries, next } => Some(take(&state, feed, entries, next)),
             Read::Below => None,
             Read::Cold => {
                 drop(state);
-                self.cold(&request, reader)?
+                self.cold(&request, reader, take)?
             }
         })
     }
 
-    /// The page, if everything it needs is in memory and nobody has to be waited for.
-    pub fn page_at_once(&self, wish: &Wish<'_>) -> Option<ShownPage> {
+    /// The same, if everything it needs is in memory and nobody has to be waited for.
+    fn find_at_once<T: Default>(&self, wish: &Wish<'_>, take: &Take<'_, T>) -> Option<T> {
         let feed = self.feed(wish.feed)?;
         let reader = self.readers.get(wish.reader)?;
         let before = wish.before.map(position);
         let request = request(wish, feed, reader, before.as_ref()).ok()?;
         let state = self.state.try_read()?;
         if state.hidden.contains(&reader) {
-            return Some(ShownPage::default());
+            return Some(T::default());
         }
-        let Read::Page { entries, next } = state.timelines.read(&request) else {
-            return None;
-        };
-        let found = self.found(&state, entries, next);
-        drop(state);
+        match state.timelines.read(&request) {
+            Read::Page { entries, next } => Some(take(&state, feed, entries, next)),
+            Read::Below | Read::Cold => None,
+        }
+    }
+
+    /// The page, if everything it needs is in memory and nobody has to be waited for.
+    pub fn page_at_once(&self, wish: &Wish<'_>) -> Option<ShownPage> {
+        let found = self.find_at_once(wish, &|state, _, entries, next| {
+            self.found(state, entries, next)
+        })?;
         if !found.is_whole() {
             return None;
         }
@@ -259,10 +277,7 @@ impl Fanout {
         Found {
             shown: self.bodies.get(entries.iter().map(id)),
             entries,
-            next: next.map(|next| Position {
-                time_us: next.time_us,
-                uri: next.uri,
-            }),
+            next: next.map(place),
             position: state.timelines.position().cast_signed(),
         }
     }
@@ -310,7 +325,12 @@ impl Fanout {
     }
 
     /// The first page of a reader that is not active; it is registered afterwards.
-    fn cold(&self, request: &Request<'_>, reader: i64) -> Result<Option<Found>, StoreError> {
+    fn cold<T>(
+        &self,
+        request: &Request<'_>,
+        reader: i64,
+        take: &Take<'_, T>,
+    ) -> Result<Option<T>, StoreError> {
         let Some(plan) = self.plan.feeds.get(request.feed) else {
             return Ok(None);
         };
@@ -324,7 +344,7 @@ impl Fanout {
         };
         let state = self.state.read();
         let found = match state.timelines.read_cold(request, &cold) {
-            Read::Page { entries, next } => Some(self.found(&state, entries, next)),
+            Read::Page { entries, next } => Some(take(&state, request.feed, entries, next)),
             Read::Below | Read::Cold => None,
         };
         drop(state);
@@ -376,6 +396,13 @@ impl Fanout {
 /// The store's number of an entry's record.
 fn id(entry: &Entry) -> i64 {
     entry.id.0.cast_signed()
+}
+
+fn place(position: timeline::Position) -> Position {
+    Position {
+        time_us: position.time_us,
+        uri: position.uri,
+    }
 }
 
 fn position(position: &Position) -> timeline::Position {

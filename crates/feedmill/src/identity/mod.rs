@@ -75,6 +75,14 @@ struct Named {
     host: Option<String>,
     key: Option<PublicKey>,
     handle: Option<String>,
+    labeler: LabelerPlace,
+}
+
+/// Where a labeler's stream is, and the key its labels are signed with.
+#[derive(Debug, Clone, Default)]
+pub struct LabelerPlace {
+    pub endpoint: Option<String>,
+    pub key: Option<PublicKey>,
 }
 
 #[derive(Deserialize)]
@@ -113,27 +121,31 @@ impl Document {
 
     /// The host and the key; both forms of identifier are met, `#atproto` and `did:…#atproto`.
     fn named(&self) -> Named {
-        let host = self
-            .service
-            .iter()
-            .find(|service| service.id.ends_with("#atproto_pds"))
-            .and_then(|service| service.service_endpoint.as_str())
-            .map(|url| url.trim_end_matches('/').to_owned());
-        let key = self
-            .verification_method
-            .iter()
-            .find(|method| method.id.ends_with("#atproto"))
-            .and_then(|method| {
-                let multibase = method.public_key_multibase.as_deref()?;
-                PublicKey::from_verification_method(&method.kind, multibase).ok()
-            });
         let mut names = self.also_known_as.iter();
         let handle = names.find_map(|name| name.strip_prefix("at://"));
         Named {
-            host,
-            key,
+            host: self.endpoint("#atproto_pds"),
+            key: self.key("#atproto"),
             handle: handle.map(str::to_owned),
+            labeler: LabelerPlace {
+                endpoint: self.endpoint("#atproto_labeler"),
+                key: self.key("#atproto_label"),
+            },
         }
+    }
+
+    fn endpoint(&self, id: &str) -> Option<String> {
+        let mut services = self.service.iter();
+        let service = services.find(|service| service.id.ends_with(id))?;
+        let url = service.service_endpoint.as_str()?;
+        Some(url.trim_end_matches('/').to_owned())
+    }
+
+    fn key(&self, id: &str) -> Option<PublicKey> {
+        let mut methods = self.verification_method.iter();
+        let method = methods.find(|method| method.id.ends_with(id))?;
+        let multibase = method.public_key_multibase.as_deref()?;
+        PublicKey::from_verification_method(&method.kind, multibase).ok()
     }
 }
 
@@ -197,6 +209,17 @@ impl Resolver {
         named.key.ok_or(IdentityError::Unresolvable(
             "the DID document names no key for commits",
         ))
+    }
+
+    /// Where an account that is a labeler speaks, and its key for labels.
+    pub async fn labeler(&self, did: &str) -> Result<LabelerPlace, IdentityError> {
+        // A changed key must not stop the stream for as long as documents are remembered.
+        self.forget(did);
+        let place = self.named(did).await?.labeler;
+        if let Some(endpoint) = &place.endpoint {
+            self.reach.permit(endpoint)?;
+        }
+        Ok(place)
     }
 
     /// The key, if it is known without asking anybody, and for how long it has been.

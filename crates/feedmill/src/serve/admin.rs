@@ -7,11 +7,9 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use serde_json::json;
 
 use super::cursor;
@@ -32,16 +30,6 @@ pub struct Admin {
     pub token: Option<String>,
     /// Today's checks, for replays.
     pub checker: Arc<Checker>,
-}
-
-/// The operator's routes.
-pub(super) fn routes() -> Router<Arc<Server>> {
-    Router::new()
-        .route("/admin/explain", get(explain))
-        .route("/admin/dlq", get(list))
-        .route("/admin/dlq/replay-all", post(replay_all))
-        .route("/admin/dlq/{id}", get(show).delete(discard))
-        .route("/admin/dlq/{id}/replay", post(replay))
 }
 
 /// Whether two texts are equal, in a time that depends on the guess alone.
@@ -106,14 +94,14 @@ where
 }
 
 /// `GET /admin/explain`: why a record is, or is not, in a reader's feeds, and who answers its pages.
-async fn explain(State(server): State<Arc<Server>>, request: Request) -> Response {
+pub(super) async fn explain(State(server): State<Arc<Server>>, request: Request) -> Response {
     let headers = request.headers().clone();
     let params = match Params::parse(request.uri().query()) {
         Ok(params) => params,
         Err(error) => return error.into_response(),
     };
     admin(server, &headers, move |server, _| {
-        params.only(&["reader", "uri", "feed"])?;
+        params.only(["reader", "uri", "feed"])?;
         let (reader, uri) = (server.actor(params.need("reader")?)?, params.need("uri")?);
         let mut feeds = Vec::new();
         for plan in &server.plan.feeds {
@@ -169,11 +157,15 @@ fn filter(params: &Params) -> Result<LetterQuery, XrpcError> {
 
 const FILTERS: [&str; 5] = ["collection", "stage", "did", "since", "until"];
 
-async fn list(State(server): State<Arc<Server>>, headers: HeaderMap, request: Request) -> Response {
+pub(super) async fn list(
+    State(server): State<Arc<Server>>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
     let query = request.uri().query().map(str::to_owned);
     admin(server, &headers, move |server, _| {
         let params = Params::parse(query.as_deref())?;
-        params.only(&[&FILTERS[..], &["limit", "cursor"]].concat())?;
+        params.only(FILTERS.into_iter().chain(["limit", "cursor"]))?;
         let mut query = filter(&params)?;
         if let Some(text) = params.get("cursor") {
             query.before = Some(cursor::read("dlq", text)?.time_us);
@@ -197,7 +189,7 @@ async fn list(State(server): State<Arc<Server>>, headers: HeaderMap, request: Re
     .await
 }
 
-async fn show(
+pub(super) async fn show(
     State(server): State<Arc<Server>>,
     Path(id): Path<String>,
     headers: HeaderMap,
@@ -210,7 +202,7 @@ async fn show(
     .await
 }
 
-async fn replay(
+pub(super) async fn replay(
     State(server): State<Arc<Server>>,
     Path(id): Path<String>,
     headers: HeaderMap,
@@ -225,7 +217,7 @@ async fn replay(
     .await
 }
 
-async fn replay_all(
+pub(super) async fn replay_all(
     State(server): State<Arc<Server>>,
     headers: HeaderMap,
     request: Request,
@@ -233,7 +225,7 @@ async fn replay_all(
     let query = request.uri().query().map(str::to_owned);
     admin(server, &headers, move |server, admin| {
         let params = Params::parse(query.as_deref())?;
-        params.only(&FILTERS)?;
+        params.only(FILTERS)?;
         let now_us = server.clock.now_us();
         let done = dead::replay_all(&*server.store, &admin.checker, now_us, &filter(&params)?)?;
         Ok(Answer::json(
@@ -249,7 +241,7 @@ async fn replay_all(
     .await
 }
 
-async fn discard(
+pub(super) async fn discard(
     State(server): State<Arc<Server>>,
     Path(id): Path<String>,
     headers: HeaderMap,

@@ -5,6 +5,7 @@
 //! Never: a token taken twice; a token believed on its own word; more tokens
 //!        remembered than `USED_MAX`.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, header};
@@ -18,7 +19,7 @@ use crate::identity::{IdentityError, Resolver};
 const USED_MAX: usize = 100_000;
 /// Tokens believed again without looking at their signatures, and for how long at most.
 const BELIEVED_MAX: usize = 50_000;
-const BELIEVED_S_MAX: i64 = 60;
+const BELIEVED_S_MAX: i64 = 300;
 
 /// Knows accounts by their tokens.
 #[derive(Debug)]
@@ -75,10 +76,9 @@ impl Bearers {
         }
         if let Some(jti) = &token.claims.jti {
             let name = (did.to_owned(), jti.clone());
-            if self.used.get(&name).is_some() {
+            if !self.is_new(&name) {
                 return Err(XrpcError::unauthorized("BadJwt", "jwt was used before"));
             }
-            self.used.insert(name, ());
         } else {
             let until_s = token.claims.exp.min(now_s + BELIEVED_S_MAX);
             self.believed.insert(known, (did.to_owned(), until_s));
@@ -86,17 +86,14 @@ impl Bearers {
         Ok(Some(did.to_owned()))
     }
 
-    /// The same where nobody may ask without.
-    pub(super) async fn required(
-        &self,
-        headers: &HeaderMap,
-        method: &str,
-        now_s: i64,
-    ) -> Result<String, XrpcError> {
-        let account = self.account(headers, method, now_s).await?;
-        account.ok_or_else(|| {
-            XrpcError::unauthorized("AuthenticationRequired", "authorization header required")
-        })
+    /// Whether a token's number comes for the first time; of several at once, one is the first.
+    fn is_new(&self, name: &(String, String)) -> bool {
+        let mut new = false;
+        let Ok::<(), Infallible>(()) = self.used.get_or_insert_with(name, || {
+            new = true;
+            Ok(())
+        });
+        new
     }
 
     async fn key(&self, did: &str) -> Result<record::key::PublicKey, XrpcError> {

@@ -3,10 +3,10 @@
 use super::cursor;
 use super::error::XrpcError;
 use super::filters::Asked;
-use super::hydration::Hydration;
+use super::hydration::{self, Hydration};
 use super::params::Params;
-use super::{Answer, Server, body};
-use crate::fanout::Wish;
+use super::{Answer, Server, body, labelers};
+use crate::fanout::{Uris, Wish};
 use crate::store::plan::{FeedPlan, FeedTarget};
 use crate::store::shown::ShownPage;
 use crate::store::{FeedQuery, Lens, Position};
@@ -31,7 +31,7 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
         [target] => target.nsid.as_str(),
         _ => "",
     };
-    server.only(params, nsid, &PLAIN)?;
+    only(server, params, nsid)?;
     let hydration = Hydration::read(server, nsid, params)?;
     let page = page(server, &wanted)?;
     let next = cursor::next(&wanted.scope, &page);
@@ -42,10 +42,24 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
 /// The parameters of a plain page.
 const PLAIN: [&str; 5] = ["feed", "actor", "collection", "limit", "cursor"];
 
+/// Refuses what another target of the feed may be asked, and this one may not.
+fn only(server: &Server, params: &Params, nsid: &str) -> Result<(), XrpcError> {
+    let hydrating = hydration::parameters(server, nsid);
+    let mut known = PLAIN.to_vec();
+    known.extend(server.questions.parameters(nsid));
+    known.extend(hydrating.iter().map(String::as_str));
+    known.push(labelers::PARAMETER);
+    params.only(known)
+}
+
 /// The answer, if it can be put together from memory without waiting for anybody.
 /// Whatever is unusual, errors too, is left to [`get`].
 pub(super) fn get_at_once(server: &Server, params: &Params) -> Option<Answer> {
-    params.only(&PLAIN).ok()?;
+    // Labels are in a file.
+    if !params.labelers.is_empty() {
+        return None;
+    }
+    params.only(PLAIN).ok()?;
     // A handle is looked up in the store.
     record::ids::Did::parse(params.get("actor")?).ok()?;
     let wanted = wanted(server, params).ok()?;
@@ -62,27 +76,46 @@ pub(super) fn get_at_once(server: &Server, params: &Params) -> Option<Answer> {
 }
 
 /// The page from memory alone, if it is all there.
-pub(super) fn page_at_once(server: &Server, wanted: &Wanted<'_>) -> Option<ShownPage> {
+fn page_at_once(server: &Server, wanted: &Wanted<'_>) -> Option<ShownPage> {
     let fanout = server.fanout.as_ref()?;
     let page = fanout.page_at_once(&wish(server, wanted)?)?;
     server.meters.from_memory.increment(1);
     Some(page)
 }
 
+/// The feed of a name.
+pub(super) fn named<'a>(server: &'a Server, name: &str) -> Result<&'a FeedPlan, XrpcError> {
+    server.plan.feed(name).ok_or_else(|| {
+        let feeds = server.plan.feeds.iter();
+        let known: Vec<&str> = feeds.map(|feed| feed.name.as_str()).collect();
+        let message = format!("no feed {name:?}; there are: {}", known.join(", "));
+        XrpcError::declared("UnknownFeed", message)
+    })
+}
+
+/// The URIs of a page from memory, if memory can answer all of it.
+pub(super) fn uris(server: &Server, wanted: &Wanted<'_>) -> Result<Option<Uris>, XrpcError> {
+    let (Some(fanout), Some(wish)) = (&server.fanout, wish(server, wanted)) else {
+        return Ok(None);
+    };
+    let found = fanout.uris(&wish)?;
+    if found.is_some() {
+        server.meters.from_memory.increment(1);
+    }
+    Ok(found)
+}
+
+/// The same, if nobody has to be waited for.
+pub(super) fn uris_at_once(server: &Server, wanted: &Wanted<'_>) -> Option<Uris> {
+    let fanout = server.fanout.as_ref()?;
+    let page = fanout.uris_at_once(&wish(server, wanted)?)?;
+    server.meters.from_memory.increment(1);
+    Some(page)
+}
+
 fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcError> {
-    let name = params.need("feed")?;
-    let feed = server.plan.feed(name).ok_or_else(|| {
-        let known: Vec<&str> = server
-            .plan
-            .feeds
-            .iter()
-            .map(|feed| feed.name.as_str())
-            .collect();
-        XrpcError::declared(
-            "UnknownFeed",
-            format!("no feed {name:?}; there are: {}", known.join(", ")),
-        )
-    })?;
+    let feed = named(server, params.need("feed")?)?;
+    let name = &feed.name;
     if feed.merged.is_some() {
         let message = format!(
             "feed {name:?} is merged; ask {}.getFollowingFeed",

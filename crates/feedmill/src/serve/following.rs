@@ -21,8 +21,8 @@ use crate::store::plan::FeedPlan;
 use crate::store::{FeedQuery, Lens, Position, Row};
 
 /// Activities of a page where the caller does not say, and of the largest page.
-const ACTIVITIES: usize = 20;
-const ACTIVITIES_MAX: usize = 100;
+pub(super) const ACTIVITIES: usize = 20;
+pub(super) const ACTIVITIES_MAX: usize = 100;
 
 /// Which page of whose feed.
 #[derive(Debug)]
@@ -94,33 +94,23 @@ fn feed<'a>(
 
 fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcError> {
     let (feed, merged) = feed(server, params.get("feed"))?;
-    let mut known = vec![
-        "feed",
-        "actor",
-        "limit",
-        "cursor",
-        "page",
-        "beforeActivityId",
-        "activityTypes",
-        "count",
-    ];
-    known.extend(merged.shown.filter.keys().map(String::as_str));
-    params.only(&known)?;
-    let limit = number(params, "limit", ACTIVITIES, ACTIVITIES_MAX)?;
+    // A filter of another merged feed is none of this one.
+    let every = &server.plan.feeds;
+    let filters = every.iter().filter_map(|feed| feed.merged.as_ref());
+    let filters = filters.flat_map(|merged| merged.shown.filter.keys());
+    for name in filters.filter(|name| params.get(name).is_some()) {
+        if !merged.shown.filter.contains_key(name) {
+            let message = format!("feed {:?} has no filter {name:?}", feed.name);
+            return Err(XrpcError::invalid(message));
+        }
+    }
+    let limit = params.number("limit", ACTIVITIES, ACTIVITIES_MAX)?;
     let before = before(&feed.name, params)?;
-    let page = number(params, "page", 1, server.page_scan_max / limit)?;
+    let page = params.number("page", 1, server.page_scan_max / limit)?;
     if before.is_some() && page > 1 {
         return Err(XrpcError::invalid("give a page or a cursor, not both"));
     }
-    let count = match params.get("count") {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(text) => {
-            return Err(XrpcError::invalid(format!(
-                "count must be true or false, not {text:?}"
-            )));
-        }
-    };
+    let count = params.flag("count")?;
     let cap = feed.targets.first().map(|target| target.max_items as usize);
     let query = FeedQuery {
         reader: server.actor(params.need("actor")?)?,
@@ -142,21 +132,6 @@ fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcErr
             skip: (page - 1) * limit,
             count,
         },
-    })
-}
-
-fn number(params: &Params, name: &str, default: usize, max: usize) -> Result<usize, XrpcError> {
-    let Some(text) = params.get(name) else {
-        return Ok(default);
-    };
-    let number = text
-        .parse()
-        .ok()
-        .filter(|number| (1..=max).contains(number));
-    number.ok_or_else(|| {
-        XrpcError::invalid(format!(
-            "{name} must be an integer from 1 to {max}, not {text:?}"
-        ))
     })
 }
 

@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::extract::Request;
+use axum::http::header;
 use axum::response::Response;
 use serde_json::json;
 
@@ -18,12 +19,10 @@ use super::bearer::Bearers;
 use super::error::XrpcError;
 use super::feed::{self, Wanted};
 use super::params::Params;
-use super::rate::Asker;
-use super::{Server, body, cursor, reply};
+use super::{Answer, Server, body, cursor, reply};
 use crate::config::Config;
 use crate::identity::Resolver;
-use crate::store::Lens;
-use crate::store::shown::ShownPage;
+use crate::store::{Lens, Position};
 
 pub(super) const SKELETON: &str = "app.bsky.feed.getFeedSkeleton";
 pub(super) const DESCRIBE: &str = "app.bsky.feed.describeFeedGenerator";
@@ -83,100 +82,63 @@ impl Generator {
         })
         .to_string())
     }
-
-    /// Who we are and which feeds we have.
-    pub(super) fn describe(&self) -> String {
-        let uris = self.feeds.iter().map(|(uri, _)| json!({ "uri": uri }));
-        json!({"did": self.did, "feeds": uris.collect::<Vec<_>>()}).to_string()
-    }
 }
 
-/// `app.bsky.feed.getFeedSkeleton`.
+/// `app.bsky.feed.describeFeedGenerator`: who we are and which feeds we have.
+pub(super) fn describe(server: &Server, _: &Params) -> Result<Answer, XrpcError> {
+    let generator = server.generator.as_ref().ok_or_else(XrpcError::internal)?;
+    let feeds = generator.feeds.iter();
+    let uris: Vec<_> = feeds.map(|(uri, _)| json!({ "uri": uri })).collect();
+    let answer = json!({"did": generator.did, "feeds": uris});
+    Ok(Answer::json(answer.to_string()))
+}
+
+/// `app.bsky.feed.getFeedSkeleton`, for the reader who asks.
 pub(super) async fn skeleton(
     server: Arc<Server>,
-    headers: HeaderMap,
+    reader: Option<String>,
     params: Params,
+    request: Request,
 ) -> Result<Response, XrpcError> {
-    let Some(generator) = &server.generator else {
-        return Err(XrpcError::no_method(SKELETON));
-    };
-    params.only(&["feed", "limit", "cursor"])?;
+    let generator = server.generator.as_ref().ok_or_else(XrpcError::internal)?;
     let uri = params.need("feed")?;
-    let name = generator
-        .feeds
-        .iter()
+    let feeds = &mut generator.feeds.iter();
+    let (_, name) = feeds
         .find(|(known, _)| known == uri)
-        .map(|(_, name)| name.clone())
         .ok_or_else(|| XrpcError::declared("UnknownFeed", format!("no feed {uri:?} here")))?;
-    let limit = limit(&params)?;
-    let now_s = server.clock.now_us() / 1_000_000;
-    let reader = generator.bearers.account(&headers, SKELETON, now_s).await?;
-    let standing = match &reader {
-        Some(did) => match server.rates.take(Asker::Account(did.clone()), 1, now_s) {
-            Ok(standing) => standing,
-            Err(standing) => return Ok(standing.refusal(now_s)),
-        },
-        None => None,
+    let limit = params.number("limit", POSTS, POSTS_MAX)?;
+    let tags = request.headers().get(header::IF_NONE_MATCH);
+    let Some(reader) = reader else {
+        return Ok(reply::json("{\"feed\":[]}".to_owned(), tags));
     };
-    if let Some(reader) = &reader {
-        // A skeleton has no place for a word about it.
-        super::first_read::of_reader(&server, reader).await;
+    // A skeleton has no place for a word about it.
+    super::first_read::of_reader(&server, &reader).await;
+    let wanted = wanted(&server, name, reader, limit, params.get("cursor"))?;
+    if let Some(page) = feed::uris_at_once(&server, &wanted) {
+        let body = write(&wanted.scope, page.iter(), page.next.as_ref());
+        return Ok(reply::json(body, tags));
     }
-    let tags = headers.get(header::IF_NONE_MATCH);
-    let made = match &reader {
-        Some(reader) => at_once(&server, &name, reader, limit, params.get("cursor")),
-        None => None,
-    };
-    let (body, rev) = match made {
-        Some(made) => made,
-        None => {
-            let server = Arc::clone(&server);
-            let make = move || {
-                page(
-                    &server,
-                    &name,
-                    reader.as_deref(),
-                    limit,
-                    params.get("cursor"),
-                )
-            };
-            let made = tokio::task::spawn_blocking(make).await;
-            made.map_err(|_| XrpcError::internal())??
+    let (reader, before, name) = (wanted.reader, wanted.before, name.clone());
+    let read = move |server: &Server| {
+        let wanted = Wanted {
+            before,
+            ..self::wanted(server, &name, reader, limit, None)?
+        };
+        if let Some(page) = feed::uris(server, &wanted)? {
+            return Ok(write(&wanted.scope, page.iter(), page.next.as_ref()));
         }
+        let page = feed::page(server, &wanted)?;
+        let uris = page.rows.iter().map(|row| row.uri());
+        Ok(write(&wanted.scope, uris, page.next.as_ref()))
     };
-    let mut response = reply::json(body, tags);
-    if let Some(rev) = rev.and_then(|rev| rev.parse().ok()) {
-        let name = HeaderName::from_static("atproto-repo-rev");
-        response.headers_mut().insert(name, rev);
-    }
-    if let Some(standing) = standing {
-        response.extensions_mut().insert(standing);
-    }
-    Ok(response)
+    let body = super::blocking(Arc::clone(&server), read).await?;
+    Ok(reply::json(body, tags))
 }
-
-fn limit(params: &Params) -> Result<usize, XrpcError> {
-    let Some(text) = params.get("limit") else {
-        return Ok(POSTS);
-    };
-    let limit = text
-        .parse()
-        .ok()
-        .filter(|limit| (1..=POSTS_MAX).contains(limit));
-    limit.ok_or_else(|| {
-        XrpcError::invalid(format!(
-            "limit must be an integer from 1 to {POSTS_MAX}, not {text:?}"
-        ))
-    })
-}
-
-/// A page's JSON, and how far we have read the reader's own repository.
-type Skeleton = (String, Option<String>);
 
 fn wanted<'a>(
     server: &'a Server,
     name: &str,
-    reader: &str,
+    reader: String,
     limit: usize,
     after: Option<&str>,
 ) -> Result<Wanted<'a>, XrpcError> {
@@ -186,7 +148,7 @@ fn wanted<'a>(
     Ok(Wanted {
         feed,
         targets: feed.targets.iter().take(count).collect(),
-        reader: reader.to_owned(),
+        reader,
         before: after.map(|text| cursor::read(&scope, text)).transpose()?,
         limit,
         lens: Lens::default(),
@@ -194,58 +156,19 @@ fn wanted<'a>(
     })
 }
 
-/// The page, if memory holds all it needs.
-fn at_once(
-    server: &Server,
-    name: &str,
-    reader: &str,
-    limit: usize,
-    after: Option<&str>,
-) -> Option<Skeleton> {
-    let rev = server.fanout.as_ref()?.rev_at_once(reader)?;
-    let wanted = wanted(server, name, reader, limit, after).ok()?;
-    let page = feed::page_at_once(server, &wanted)?;
-    Some((write(&wanted, &page), revision(rev)))
-}
-
-fn page(
-    server: &Server,
-    name: &str,
-    reader: Option<&str>,
-    limit: usize,
-    after: Option<&str>,
-) -> Result<Skeleton, XrpcError> {
-    let Some(reader) = reader else {
-        return Ok(("{\"feed\":[]}".to_owned(), None));
-    };
-    let rev = match &server.fanout {
-        Some(fanout) => fanout.rev(reader)?,
-        None => server.store.account(reader)?.map_or(0, |known| known.rev),
-    };
-    let wanted = wanted(server, name, reader, limit, after)?;
-    let page = feed::page(server, &wanted)?;
-    Ok((write(&wanted, &page), revision(rev)))
-}
-
-/// A repository's revision as the network writes it; 0 is none.
-fn revision(rev: u64) -> Option<String> {
-    (rev > 0).then(|| record::tid::Tid::from_bits(rev).to_string())
-}
-
-fn write(wanted: &Wanted<'_>, page: &ShownPage) -> String {
-    let mut out = String::with_capacity(page.rows.len() * 100 + 300);
+fn write<'a>(scope: &str, uris: impl Iterator<Item = &'a str>, next: Option<&Position>) -> String {
+    let mut out = String::with_capacity(POSTS_MAX * 100);
     out.push_str("{\"feed\":[");
-    for (index, row) in page.rows.iter().enumerate() {
+    for (index, uri) in uris.enumerate() {
         out.push_str(match index {
             0 => "{\"post\":",
             _ => ",{\"post\":",
         });
-        body::push_string(&mut out, row.uri());
+        body::push_string(&mut out, uri);
         out.push('}');
     }
     out.push(']');
-    let next = page.next.as_ref();
-    let next = next.map(|next| cursor::write(&wanted.scope, next));
+    let next = next.map(|next| cursor::write(scope, next));
     body::push_cursor(&mut out, next.as_deref());
     out.push('}');
     out

@@ -16,21 +16,8 @@ pub(super) const NODES_MAX: usize = 1000;
 /// Edges for each node asked for.
 const EDGES_PER_NODE_MAX: usize = 8;
 
-fn number(params: &Params, name: &str, default: usize, max: usize) -> Result<usize, XrpcError> {
-    let Some(text) = params.get(name) else {
-        return Ok(default);
-    };
-    let number = text.parse().ok().filter(|n| (1..=max).contains(n));
-    number.ok_or_else(|| {
-        XrpcError::invalid(format!(
-            "{name} must be an integer from 1 to {max}, not {text:?}"
-        ))
-    })
-}
-
 pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
-    params.only(&["uri", "direction", "path", "depth", "limit"])?;
-    let nodes_max = number(params, "limit", NODES_DEFAULT, NODES_MAX)?;
+    let nodes_max = params.number("limit", NODES_DEFAULT, NODES_MAX)?;
     let walk = Walk {
         from: references::resolved(server, params.need("uri")?)?,
         direction: match params.get("direction") {
@@ -44,7 +31,7 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
             }
         },
         path: params.get("path").map(str::to_owned),
-        depth: number(params, "depth", DEPTH_DEFAULT, DEPTH_MAX)?,
+        depth: params.number("depth", DEPTH_DEFAULT, DEPTH_MAX)?,
         nodes_max,
         edges_max: nodes_max * EDGES_PER_NODE_MAX,
     };

@@ -3,7 +3,8 @@
 //! In:    rows of one page, and the parameters that ask for more.
 //! Out:   records with `<relation>Count`, the newest children of each parent
 //!        (`hydrate<Relation>=N`), the records they refer to
-//!        (`hydrate<Reference>=true`), and the authors' profiles (`profiles=true`).
+//!        (`hydrate<Reference>=true`), their labels, and the authors' profiles
+//!        (`profiles=true`).
 //! Never: a parent whose children are missing because another has many.
 
 use std::collections::BTreeSet;
@@ -14,8 +15,9 @@ use serde_json::Value;
 use super::error::XrpcError;
 use super::filters::capital;
 use super::params::Params;
-use super::{Server, body};
+use super::{Server, body, labelers};
 use crate::config::collection::Match;
+use crate::labels::Subject;
 use crate::local::{self, LocalId};
 use crate::store::Row;
 use crate::store::plan::{ReferencePlan, RelationPlan};
@@ -30,6 +32,8 @@ pub(super) struct Hydration<'a> {
     relations: Vec<(&'a RelationPlan, usize)>,
     references: Vec<&'a ReferencePlan>,
     profiles: bool,
+    /// Those whose labels are shown.
+    labelers: Vec<String>,
 }
 
 /// The parameters that a collection's records are hydrated by.
@@ -50,26 +54,19 @@ impl<'a> Hydration<'a> {
         let mut hydration = Self {
             relations: Vec::new(),
             references: Vec::new(),
-            profiles: flag(params, "profiles")?,
+            profiles: params.flag("profiles")?,
+            labelers: params.labelers.clone(),
         };
         for relation in server.plan.relations.get(nsid).into_iter().flatten() {
             let parameter = format!("hydrate{}", capital(&relation.name));
             let limit = match params.get(&parameter) {
                 None => 0,
-                Some(text) => text
-                    .parse()
-                    .ok()
-                    .filter(|limit| (1..=CHILDREN_MAX).contains(limit))
-                    .ok_or_else(|| {
-                        XrpcError::invalid(format!(
-                            "{parameter} must be an integer from 1 to {CHILDREN_MAX}, not {text:?}"
-                        ))
-                    })?,
+                Some(_) => params.number(&parameter, 1, CHILDREN_MAX)?,
             };
             hydration.relations.push((relation, limit));
         }
         for reference in server.plan.references.get(nsid).into_iter().flatten() {
-            if flag(params, &format!("hydrate{}", capital(&reference.name)))? {
+            if params.flag(&format!("hydrate{}", capital(&reference.name)))? {
                 hydration.references.push(reference);
             }
         }
@@ -133,6 +130,10 @@ impl<'a> Hydration<'a> {
                 }
             }
         }
+        for (extra, row) in extras.iter_mut().zip(rows) {
+            let (uri, cid) = (row.uri(), row.cid());
+            labelers::push(server, &self.labelers, &[Subject { uri, cid }], extra)?;
+        }
         Ok(extras)
     }
 
@@ -143,7 +144,7 @@ impl<'a> Hydration<'a> {
         let dids: BTreeSet<&str> = rows.iter().map(|row| row.did()).collect();
         Ok(format!(
             ",\"profiles\":{}",
-            super::profile::entries(server, dids)?
+            super::profile::entries(server, dids, &self.labelers)?
         ))
     }
 }
@@ -200,16 +201,6 @@ fn push_groups(
         }
     }
     Ok(())
-}
-
-fn flag(params: &Params, name: &str) -> Result<bool, XrpcError> {
-    match params.get(name) {
-        None | Some("false" | "0") => Ok(false),
-        Some("true" | "1") => Ok(true),
-        Some(text) => Err(XrpcError::invalid(format!(
-            "{name} must be true or false, not {text:?}"
-        ))),
-    }
 }
 
 /// How children name this record.

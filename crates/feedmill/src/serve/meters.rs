@@ -1,19 +1,21 @@
 //! What is counted of requests, with the names made once.
 //!
-//! In:    a path, a status and the time it took.
+//! In:    a request's path, its status and the time it took.
 //! Out:   metrics.
 //! Never: a name that a stranger chose; a name made anew for each request.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use metrics::{Counter, Histogram, counter, histogram};
 
+use super::methods::Method;
 use crate::metrics as names;
 
 /// The metrics of one label.
-struct Meter {
+pub(super) struct Meter {
     label: String,
     seconds: Histogram,
     ok: Counter,
@@ -29,7 +31,7 @@ impl Meter {
         }
     }
 
-    fn count(&self, status: StatusCode, took: Duration) {
+    pub(super) fn count(&self, status: StatusCode, took: Duration) {
         self.seconds.record(took.as_secs_f64());
         if status == StatusCode::OK {
             self.ok.increment(1);
@@ -42,7 +44,11 @@ impl Meter {
 
 /// The metrics of all requests.
 pub(super) struct Meters {
-    by_path: HashMap<String, Meter>,
+    by_path: HashMap<String, Arc<Meter>>,
+    /// Of paths that have parameters in them.
+    templates: Vec<(String, Arc<Meter>)>,
+    /// Whatever nobody serves.
+    other: Arc<Meter>,
     pub(super) from_memory: Counter,
     pub(super) from_store: Counter,
 }
@@ -54,27 +60,39 @@ impl std::fmt::Debug for Meters {
 }
 
 impl Meters {
-    /// Meters for methods, each of which is counted under its own name.
-    pub(super) fn new<'a>(methods: impl Iterator<Item = &'a str>) -> Self {
-        let by_path = methods.map(|method| (format!("/xrpc/{method}"), Meter::new(method)));
+    /// Meters for the table's methods, each of which is counted under its own name.
+    pub(super) fn new(table: &[Method]) -> Self {
+        let named = table.iter().map(|method| {
+            let label = method.nsid.as_deref().unwrap_or(&method.path);
+            (method.path.clone(), Arc::new(Meter::new(label)))
+        });
+        let (templates, by_path): (Vec<_>, _) = named.partition(|(path, _)| path.contains('{'));
         Self {
-            by_path: by_path.collect(),
+            by_path: by_path.into_iter().collect(),
+            templates,
+            other: Arc::new(Meter::new("other")),
             from_memory: counter!(names::PAGES, "from" => "memory"),
             from_store: counter!(names::PAGES, "from" => "store"),
         }
     }
 
-    /// Counts a request; `label` names it where its path is not one of the methods.
-    pub(super) fn count(
-        &self,
-        path: &str,
-        label: impl FnOnce(&str) -> String,
-        status: StatusCode,
-        took: Duration,
-    ) {
-        match self.by_path.get(path) {
-            Some(meter) => meter.count(status, took),
-            None => Meter::new(&label(path)).count(status, took),
-        }
+    /// The meter of a request.
+    pub(super) fn of(&self, path: &str) -> Arc<Meter> {
+        let found = self.by_path.get(path).or_else(|| {
+            let templates = &mut self.templates.iter();
+            let (_, meter) = templates.find(|(template, _)| fits(template, path))?;
+            Some(meter)
+        });
+        Arc::clone(found.unwrap_or(&self.other))
     }
+}
+
+/// Whether a path is one of a template with `{name}` for some of its parts.
+fn fits(template: &str, path: &str) -> bool {
+    let mut parts = path.split('/');
+    let all = template.split('/').all(|wanted| {
+        let part = parts.next();
+        part.is_some_and(|part| part == wanted || wanted.starts_with('{'))
+    });
+    all && parts.next().is_none()
 }

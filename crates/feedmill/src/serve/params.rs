@@ -1,8 +1,6 @@
 //! Query parameters, read strictly: what cannot be understood is refused
 //! with a message that says what is accepted.
 
-use std::collections::BTreeMap;
-
 use super::error::XrpcError;
 
 /// Records of a page where the caller does not say.
@@ -12,32 +10,37 @@ pub const LIMIT_MAX: usize = 200;
 
 /// The parameters of one request.
 #[derive(Debug, Clone, Default)]
-pub struct Params(BTreeMap<String, String>);
+pub struct Params {
+    given: Vec<(String, String)>,
+    /// The labelers whose labels are shown.
+    pub(super) labelers: Vec<String>,
+}
 
 impl Params {
     /// Reads a query string.
     pub fn parse(query: Option<&str>) -> Result<Self, XrpcError> {
-        let pairs: Vec<(String, String)> = axum::extract::Query::try_from_uri(
-            &format!("/?{}", query.unwrap_or_default())
-                .parse()
-                .map_err(|_| XrpcError::invalid("the query string is not well formed"))?,
-        )
-        .map_err(|_| XrpcError::invalid("the query string is not well formed"))?
-        .0;
-        let mut params = BTreeMap::new();
-        for (name, value) in pairs {
-            if params.insert(name.clone(), value).is_some() {
+        let mut params: Vec<(String, String)> = Vec::new();
+        let pairs = query.unwrap_or_default().split('&');
+        for pair in pairs.filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (decoded(name)?, decoded(value)?);
+            if params.iter().any(|(known, _)| *known == name) {
                 return Err(XrpcError::invalid(format!(
                     "parameter {name:?} is given twice"
                 )));
             }
+            params.push((name, value));
         }
-        Ok(Self(params))
+        Ok(Self {
+            given: params,
+            labelers: Vec::new(),
+        })
     }
 
     /// A parameter that may be absent.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        let found = self.given.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
     }
 
     /// A parameter that must be there.
@@ -52,28 +55,99 @@ impl Params {
 
     /// The page size.
     pub fn limit(&self) -> Result<usize, XrpcError> {
-        match self.get("limit") {
-            None => Ok(LIMIT_DEFAULT),
-            Some(text) => text
-                .parse()
-                .ok()
-                .filter(|limit| (1..=LIMIT_MAX).contains(limit))
-                .ok_or_else(|| {
-                    XrpcError::invalid(format!(
-                        "limit must be an integer from 1 to {LIMIT_MAX}, not {text:?}"
-                    ))
-                }),
+        self.number("limit", LIMIT_DEFAULT, LIMIT_MAX)
+    }
+
+    /// A number from one to `max`.
+    pub fn number(&self, name: &str, default: usize, max: usize) -> Result<usize, XrpcError> {
+        let Some(text) = self.get(name) else {
+            return Ok(default);
+        };
+        let number = text.parse().ok().filter(|it| (1..=max).contains(it));
+        number.ok_or_else(|| {
+            XrpcError::invalid(format!(
+                "{name} must be an integer from 1 to {max}, not {text:?}"
+            ))
+        })
+    }
+
+    /// Yes or no; absent is no.
+    pub fn flag(&self, name: &str) -> Result<bool, XrpcError> {
+        match self.get(name) {
+            None | Some("false" | "0") => Ok(false),
+            Some("true" | "1") => Ok(true),
+            Some(text) => Err(XrpcError::invalid(format!(
+                "{name} must be true or false, not {text:?}"
+            ))),
         }
     }
 
     /// Refuses parameters that the method does not have.
-    pub fn only(&self, known: &[&str]) -> Result<(), XrpcError> {
-        match self.0.keys().find(|name| !known.contains(&name.as_str())) {
+    pub fn only<'a, K>(&self, known: K) -> Result<(), XrpcError>
+    where
+        K: IntoIterator<Item = &'a str, IntoIter: Clone>,
+    {
+        let known = known.into_iter();
+        let mut names = self.given.iter().map(|(name, _)| name);
+        match names.find(|name| !known.clone().any(|known| known == name.as_str())) {
             Some(name) => Err(XrpcError::invalid(format!(
                 "unknown parameter {name:?}; this method takes {}",
-                known.join(", ")
+                known.collect::<Vec<_>>().join(", ")
             ))),
             None => Ok(()),
+        }
+    }
+}
+
+/// The text behind `%41` and `+`.
+fn decoded(text: &str) -> Result<String, XrpcError> {
+    if !text.bytes().any(|byte| byte == b'%' || byte == b'+') {
+        return Ok(text.to_owned());
+    }
+    let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+    let mut bytes = text.bytes();
+    let mut found = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        found.push(match byte {
+            b'+' => b' ',
+            b'%' => match (digit(bytes.next()), digit(bytes.next())) {
+                (Some(high), Some(low)) => (high * 16 + low) as u8,
+                _ => return Err(malformed()),
+            },
+            byte => byte,
+        });
+    }
+    String::from_utf8(found).map_err(|_| malformed())
+}
+
+fn malformed() -> XrpcError {
+    XrpcError::invalid("the query string is not well formed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(query: &str, expected: Option<&[(&str, &str)]>) {
+        let found = Params::parse(Some(query)).ok().map(|params| params.given);
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let expected = expected.map(|pairs| pairs.iter().map(owned).collect::<Vec<_>>());
+        assert_eq!(found, expected, "{query}");
+    }
+
+    #[test]
+    fn a_query_string_is_read_as_forms_write_it() {
+        check("", Some(&[]));
+        check("a=1&b=", Some(&[("a", "1"), ("b", "")]));
+        check("a&&b=c=d", Some(&[("a", ""), ("b", "c=d")]));
+        check("at%3A//x=%C3%A9+%2b", Some(&[("at://x", "\u{e9} +")]));
+    }
+
+    #[test]
+    fn what_is_no_text_or_comes_twice_is_refused() {
+        for query in ["a=%", "a=%4", "a=%zz", "a=%ff", "%c3=1", "a=1&%61=2"] {
+            check(query, None);
         }
     }
 }

@@ -7,21 +7,25 @@ use std::collections::BTreeSet;
 
 use super::error::XrpcError;
 use super::params::Params;
-use super::{Answer, Server, body};
+use super::{Answer, Server, body, labelers};
+use crate::labels::Subject;
 
 /// The profiles of one account.
 pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
-    params.only(&["actor"])?;
     let did = server.actor(params.need("actor")?)?;
     if server.store.account(&did)?.is_none() {
         return Err(XrpcError::not_found(format!("no profile of {did}")));
     }
-    let entries = entries(server, BTreeSet::from([did.as_str()]))?;
+    let entries = entries(server, BTreeSet::from([did.as_str()]), &params.labelers)?;
     Ok(Answer::json(format!("{{\"profiles\":{entries}}}")))
 }
 
 /// A JSON list with an entry for each account and kind of profile.
-pub(super) fn entries(server: &Server, dids: BTreeSet<&str>) -> Result<String, XrpcError> {
+pub(super) fn entries(
+    server: &Server,
+    dids: BTreeSet<&str>,
+    shown_by: &[String],
+) -> Result<String, XrpcError> {
     let mut out = String::from("[");
     for did in dids {
         let handle = server.store.handle_of(did)?;
@@ -41,8 +45,13 @@ pub(super) fn entries(server: &Server, dids: BTreeSet<&str>) -> Result<String, X
                 None => out.push_str("null"),
             }
         };
+        let account = Subject {
+            uri: did,
+            cid: None,
+        };
         if found.is_empty() {
             head(&mut out);
+            labelers::push(server, shown_by, &[account], &mut out)?;
             out.push('}');
         }
         for row in found {
@@ -60,6 +69,11 @@ pub(super) fn entries(server: &Server, dids: BTreeSet<&str>) -> Result<String, X
             }
             out.push_str(",\"value\":");
             out.push_str(&row.body);
+            let record = Subject {
+                uri: &row.uri,
+                cid: row.cid.as_deref(),
+            };
+            labelers::push(server, shown_by, &[account, record], &mut out)?;
             out.push('}');
         }
     }

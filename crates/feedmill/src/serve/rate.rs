@@ -12,16 +12,12 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use metrics::counter;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
-use super::Server;
 use super::error::XrpcError;
 use crate::config;
 use crate::metrics as names;
@@ -124,7 +120,7 @@ impl Rates {
     }
 
     /// The address that a request is counted under; `None` for this machine itself.
-    fn address(&self, peer: Option<SocketAddr>, headers: &HeaderMap) -> Option<IpAddr> {
+    pub(super) fn address(&self, peer: Option<SocketAddr>, headers: &HeaderMap) -> Option<IpAddr> {
         let told = self.proxy_header.as_ref().and_then(|name| {
             // The last address is the one that our own proxy saw; those before it were told to him.
             let mut values = headers.get_all(name).iter();
@@ -166,7 +162,7 @@ impl Standing {
         response
     }
 
-    fn write(self, headers: &mut HeaderMap) {
+    pub(super) fn write(self, headers: &mut HeaderMap) {
         let set = |headers: &mut HeaderMap, name, value| {
             headers.insert(HeaderName::from_static(name), value);
         };
@@ -182,63 +178,6 @@ impl Standing {
             set(headers, "ratelimit-policy", policy);
         }
     }
-}
-
-/// Counts every request by its address, and gives every refusal the form that clients know.
-pub(super) async fn layer(
-    State(server): State<Arc<Server>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let peer = request
-        .extensions()
-        .get::<ConnectInfo<SocketAddr>>()
-        .map(|info| info.0);
-    let address = server.rates.address(peer, request.headers());
-    request.extensions_mut().insert(Client(address));
-    let now_s = server.clock.now_us() / 1_000_000;
-    let taken = match address {
-        Some(address) => server.rates.take(Asker::Address(address), 1, now_s),
-        None => Ok(None),
-    };
-    let standing = match taken {
-        Ok(standing) => standing,
-        Err(standing) => return standing.refusal(now_s),
-    };
-    let mut response = shaped(next.run(request).await);
-    // An account's standing is told instead of the address's where both are counted.
-    let own = response.extensions().get::<Standing>().copied();
-    if let Some(standing) = own.or(standing)
-        && !response.headers().contains_key("ratelimit-limit")
-    {
-        standing.write(response.headers_mut());
-    }
-    response
-}
-
-/// Refusals of the HTTP stack as XRPC errors: unknown paths, wrong verbs, bodies too large.
-fn shaped(response: Response) -> Response {
-    let status = response.status();
-    let kind = response.headers().get(header::CONTENT_TYPE);
-    let plain = kind.is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
-    if !status.is_client_error() || !plain {
-        return response;
-    }
-    let (name, message) = match status.as_u16() {
-        404 => ("NotFound", "nothing is served at this path"),
-        405 => ("InvalidRequest", "this path takes another HTTP method"),
-        413 => (
-            "PayloadTooLarge",
-            "the body is larger than serve.body_bytes_max",
-        ),
-        _ => ("InvalidRequest", "the request is not well formed"),
-    };
-    let (mut parts, _) = response.into_parts();
-    let body = serde_json::json!({"error": name, "message": message}).to_string();
-    parts.headers.remove(header::CONTENT_LENGTH);
-    let json = HeaderValue::from_static("application/json");
-    parts.headers.insert(header::CONTENT_TYPE, json);
-    Response::from_parts(parts, Body::from(body))
 }
 
 #[cfg(test)]

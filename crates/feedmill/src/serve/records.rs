@@ -2,7 +2,7 @@
 
 use super::cursor;
 use super::error::XrpcError;
-use super::hydration::{self, Hydration};
+use super::hydration::Hydration;
 use super::params::Params;
 use super::{Answer, Server};
 use crate::store::ListQuery;
@@ -10,7 +10,6 @@ use crate::store::shown::ShownPage;
 
 /// A page of a collection, newest first.
 pub(super) fn list(server: &Server, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
-    server.only(params, nsid, &["limit", "cursor", "actor", "did"])?;
     let hydration = Hydration::read(server, nsid, params)?;
     let asked = server.questions.read(nsid, params)?;
     let scope = format!("list:{nsid}{}", asked.scope);
@@ -39,13 +38,6 @@ pub(super) fn list(server: &Server, nsid: &str, params: &Params) -> Result<Answe
 
 /// One record.
 pub(super) fn get(server: &Server, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
-    let hydrating = hydration::parameters(server, nsid);
-    let known: Vec<&str> = hydrating
-        .iter()
-        .map(String::as_str)
-        .chain(["uri"])
-        .collect();
-    params.only(&known)?;
     let hydration = Hydration::read(server, nsid, params)?;
     let uri = params.need("uri")?;
     let wrong = || XrpcError::invalid("uri must be at://<actor>/<collection>/<rkey>");

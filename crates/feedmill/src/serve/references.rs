@@ -19,7 +19,6 @@ pub(super) fn resolved(server: &Server, uri: &str) -> Result<String, XrpcError> 
 
 /// The records that refer to a URI, newest stored first.
 pub(super) fn list(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
-    params.only(&["uri", "path", "limit", "cursor"])?;
     let uri = resolved(server, params.need("uri")?)?;
     let scope = format!("references:{uri}");
     let limit = params.limit()?;
@@ -57,7 +56,6 @@ pub(super) fn list(server: &Server, params: &Params) -> Result<Answer, XrpcError
 
 /// What a record refers to; what is not here is shown as null with a flag.
 pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
-    params.only(&["uri", "limit", "cursor"])?;
     let uri = resolved(server, params.need("uri")?)?;
     let scope = format!("referred:{uri}");
     let limit = params.limit()?;

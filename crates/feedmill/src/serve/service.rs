@@ -12,20 +12,18 @@ use std::collections::BTreeMap;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tracing::warn;
 
-use super::Server;
 use super::error::XrpcError;
 use super::methods::{self, Auth, Method, Verb};
+use super::params::Params;
+use super::{Answer, Server};
 use crate::config::Config;
-use crate::config::collection;
 
 /// Folders within folders that are looked into.
 const DEPTH_MAX: usize = 16;
@@ -37,15 +35,14 @@ const FRAGMENT: &str = "contrail";
 pub(super) struct Service {
     openapi: String,
     /// `{"lexicons": […]}` in canonical form.
-    pub(super) bundle: String,
+    bundle: String,
     digest: String,
     manifest: Option<String>,
 }
 
 impl Service {
-    /// The service of a configuration.
-    pub(super) fn new(config: &Config) -> Self {
-        let table = methods::table(config);
+    /// The service of a configuration and its table.
+    pub(super) fn new(config: &Config, table: &[Method]) -> Self {
         let mut lexicons = BTreeMap::new();
         for folder in &config.lexicons {
             if let Err(error) = gather(folder, &mut lexicons) {
@@ -53,7 +50,7 @@ impl Service {
                 warn!(folder = %folder.display(), %error, "lexicons cannot be read");
             }
         }
-        lexicons.extend(methods::lexicon::documents(&table));
+        lexicons.extend(methods::lexicon::documents(table));
         let lexicons: Vec<Value> = lexicons.into_values().map(sorted).collect();
         let bundle = json!({ "lexicons": lexicons }).to_string();
         let digest = Sha256::digest(bundle.as_bytes());
@@ -61,8 +58,8 @@ impl Service {
         let digest = format!("sha256:{digest}");
         let url = config.serve.public_url.as_deref();
         Self {
-            openapi: methods::openapi::document(&table, url).to_string(),
-            manifest: manifest(config, &table, &digest),
+            openapi: methods::openapi::document(table, url).to_string(),
+            manifest: manifest(config, table, &digest),
             bundle,
             digest,
         }
@@ -121,7 +118,7 @@ fn manifest(config: &Config, table: &[Method], digest: &str) -> Option<String> {
     let ours = table.iter().filter(|method| method.ours);
     let mut open: Vec<&str> = ours
         .clone()
-        .filter(|method| method.auth == Auth::Open)
+        .filter(|method| matches!(method.auth, Auth::Open | Auth::ServiceMaybe))
         .filter_map(|method| method.nsid.as_deref())
         .collect();
     open.sort_unstable();
@@ -142,11 +139,7 @@ fn manifest(config: &Config, table: &[Method], digest: &str) -> Option<String> {
 
 fn collections(config: &Config) -> Vec<Value> {
     let one = |(short, it): (&String, &crate::config::Collection)| {
-        let methods: Vec<&str> = it
-            .methods
-            .iter()
-            .map(|method| method_name(*method))
-            .collect();
+        let methods: Vec<&str> = it.methods.iter().map(|method| method.name()).collect();
         json!({
             "alias": short,
             "nsid": it.collection,
@@ -158,13 +151,6 @@ fn collections(config: &Config) -> Vec<Value> {
         })
     };
     config.collections.iter().map(one).collect()
-}
-
-fn method_name(method: collection::Method) -> &'static str {
-    match method {
-        collection::Method::ListRecords => "listRecords",
-        collection::Method::GetRecord => "getRecord",
-    }
 }
 
 fn service_auth(config: &Config, guarded: &[&Method]) -> Value {
@@ -200,20 +186,16 @@ fn service_auth(config: &Config, guarded: &[&Method]) -> Value {
     })
 }
 
-/// The paths of this file.
-pub(super) fn routes() -> Router<Arc<Server>> {
-    Router::new()
-        .route("/openapi.json", get(openapi))
-        .route("/.well-known/contrail", get(well_known))
-        .route("/lexicons", get(all_lexicons))
-        .route("/lexicons/{digest}", get(lexicons_of_digest))
+/// `{ns}.lexicons`.
+pub(super) fn lexicons(server: &Server, _: &Params) -> Result<Answer, XrpcError> {
+    Ok(Answer::json(server.service.bundle.clone()))
 }
 
 fn json_text(body: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-async fn openapi(State(server): State<Arc<Server>>) -> Response {
+pub(super) async fn openapi(State(server): State<Arc<Server>>) -> Response {
     json_text(server.service.openapi.clone())
 }
 
@@ -221,14 +203,14 @@ fn nothing() -> Response {
     XrpcError::not_found("no public service here; set serve.public_url").into_response()
 }
 
-async fn well_known(State(server): State<Arc<Server>>) -> Response {
+pub(super) async fn well_known(State(server): State<Arc<Server>>) -> Response {
     match &server.service.manifest {
         Some(manifest) => json_text(manifest.clone()),
         None => nothing(),
     }
 }
 
-async fn all_lexicons(State(server): State<Arc<Server>>) -> Response {
+pub(super) async fn all_lexicons(State(server): State<Arc<Server>>) -> Response {
     match &server.service.manifest {
         Some(_) => {
             let tag = format!("\"{}\"", server.service.digest);
@@ -242,7 +224,7 @@ async fn all_lexicons(State(server): State<Arc<Server>>) -> Response {
     }
 }
 
-async fn lexicons_of_digest(
+pub(super) async fn lexicons_of_digest(
     State(server): State<Arc<Server>>,
     Path(digest): Path<String>,
 ) -> Response {

@@ -21,7 +21,7 @@ use axum::response::Response;
 
 use super::error::XrpcError;
 use super::params::Params;
-use super::{Server, body, cursor, following};
+use super::{Server, body, cursor, feed, following};
 use crate::live::{Entry, ListenError, Listening, News, Told};
 use crate::store::Position;
 
@@ -63,7 +63,6 @@ pub(super) async fn subscribe(
     request: Request,
 ) -> Result<Response, XrpcError> {
     let (mut parts, _) = request.into_parts();
-    params.only(&["feed", "actor", "cursor"])?;
     let accepts = parts
         .headers
         .get(header::ACCEPT)
@@ -104,7 +103,7 @@ impl Walk {
             .live
             .clone()
             .ok_or_else(|| XrpcError::busy("nobody can listen here"))?;
-        let name = params.need("feed")?.to_owned();
+        let name = feed::named(&server, params.need("feed")?)?.name.clone();
         let reader = server.actor(params.need("actor")?)?;
         if issuer.is_some_and(|issuer| issuer != reader) {
             let message = "feed actor must match the service-auth issuer";
@@ -115,9 +114,7 @@ impl Walk {
         let from = from.map(|text| cursor::read(&scope, text)).transpose()?;
         let from = from.map(|position| position.time_us);
         let number = reader_number(&server, &reader)?;
-        let mut listening = live
-            .listen(&name, number, from)
-            .map_err(|error| refusal(&server, error))?;
+        let mut listening = live.listen(&name, number, from).map_err(refusal)?;
         let mut first = Vec::new();
         if listening.outdated {
             let message =
@@ -266,7 +263,7 @@ fn reader_number(server: &Server, reader: &str) -> Result<i64, XrpcError> {
     })
 }
 
-fn refusal(server: &Server, error: ListenError) -> XrpcError {
+fn refusal(error: ListenError) -> XrpcError {
     match error {
         ListenError::Full => XrpcError::busy("too many readers listen; try again"),
         ListenError::Store(error) => error.into(),
@@ -274,18 +271,7 @@ fn refusal(server: &Server, error: ListenError) -> XrpcError {
             "FutureCursor",
             "the cursor lies ahead of everything that happened here",
         ),
-        ListenError::UnknownFeed => {
-            let known: Vec<&str> = server
-                .plan
-                .feeds
-                .iter()
-                .map(|feed| feed.name.as_str())
-                .collect();
-            XrpcError::declared(
-                "UnknownFeed",
-                format!("no such feed; there are: {}", known.join(", ")),
-            )
-        }
+        ListenError::UnknownFeed => XrpcError::declared("UnknownFeed", "no such feed"),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::pause::Pauses;
+use super::pause::{Pauses, chance};
 use crate::config::Intake;
 use crate::status::Status;
 
@@ -62,14 +62,5 @@ pub(super) async fn read_for_ever<L: Link>(
             () = tokio::time::sleep(pause) => {}
             _ = stop.changed() => break,
         }
-    }
-}
-
-/// Randomness for jitter.
-fn chance() -> f64 {
-    let mut bytes = [0u8; 4];
-    match getrandom::fill(&mut bytes) {
-        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
-        Err(_) => 0.5,
     }
 }

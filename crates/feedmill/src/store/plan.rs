@@ -420,6 +420,11 @@ impl Plan {
         id
     }
 
+    /// Whether a lane holds every record of its collection, each under who signed it.
+    pub fn holds_all(&self, lane: &Lane) -> bool {
+        lane.lists_authors() && !self.actors.contains_key(&lane.nsid)
+    }
+
     /// Whether records of this collection are kept at all.
     pub fn keeps(&self, nsid: &str) -> bool {
         self.by_nsid.contains_key(nsid)

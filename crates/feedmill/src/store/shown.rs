@@ -18,6 +18,9 @@ use crate::clock::Micros;
 
 /// What stands before the URI.
 const HEAD: &str = "{\"uri\":\"";
+/// What stands between the URI and the hash, and between the hash and the body.
+const CID: &str = "\",\"cid\":";
+const VALUE: &str = ",\"value\":";
 /// What stands before the account in a URI.
 const SCHEME: &str = "at://";
 
@@ -102,6 +105,17 @@ impl Shown {
             Some(row) => &row.uri,
             None => self.part(HEAD.len(), self.uri_bytes),
         }
+    }
+
+    /// The hash that names this version of it.
+    pub fn cid(&self) -> Option<&str> {
+        if let Some(row) = &self.odd {
+            return row.cid.as_deref();
+        }
+        let begins = HEAD.len() + self.uri_bytes as usize + CID.len();
+        let ends = (self.body.start as usize).checked_sub(VALUE.len())?;
+        let cid = self.json.get(begins..ends)?;
+        cid.strip_prefix('"')?.strip_suffix('"')
     }
 
     /// Its author.
@@ -196,6 +210,7 @@ mod tests {
             assert_eq!(json["time_us"], 5);
             assert_eq!(shown.uri(), row.uri);
             assert_eq!(shown.did(), row.did);
+            assert_eq!(shown.cid(), cid);
             assert_eq!(shown.collection(), row.collection);
             assert_eq!(shown.body(), row.body);
             assert_eq!(shown.position(), row.position());

@@ -1,9 +1,9 @@
 //! A full disk: intake stops with a clear message, answers go on, and when
 //! there is room again everything is read on as if nothing had been.
 //!
-//! The disk is a small file system in memory, which only root may mount. Where
-//! that cannot be had the process is given a limit on the size of its files
-//! instead, which SQLite meets as a failed write.
+//! The disk is a small file system in memory, which only root may mount. A
+//! limit on the size of the process's files, which SQLite meets as a failed
+//! write, needs no right; the process can then not be helped, only the next one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -131,29 +131,15 @@ async fn limited(network: Network, folder: tempfile::TempDir) {
         .arg(&home.file);
     let life = Life::of(shell);
     pour(&network, &life, FULL).await;
-    life.end();
+    let status = life.end();
+    assert!(status.success(), "{status}");
     let life = Life::begin("run", &home.file, None);
     healed(&network, &home, life, since_us).await;
     network.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_whose_disk_is_full_still_stops_when_asked_and_loses_nothing() {
+async fn a_process_that_can_write_no_more_still_stops_when_asked_and_loses_nothing() {
     let network = bed::network(52, NetworkOptions::default()).await;
-    let folder = tempfile::tempdir().unwrap();
-    let since_us = feedmill::clock::Clock::Wall.now_us();
-    let Some(disk) = Disk::mount(&folder.path().join("disk")) else {
-        return limited(network, folder).await;
-    };
-    let store = disk.0.join("store.db");
-    let home = Home::with_store(&network, folder, &store, &[]);
-    let life = Life::begin("run", &home.file, None);
-    pour(&network, &life, FULL).await;
-    let status = life.end();
-    assert!(status.success(), "{status}");
-    disk.grow();
-    let life = Life::begin("run", &home.file, None);
-    healed(&network, &home, life, since_us).await;
-    drop(disk);
-    network.stop().await;
+    limited(network, tempfile::tempdir().unwrap()).await;
 }

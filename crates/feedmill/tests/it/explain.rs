@@ -336,22 +336,15 @@ fn the_command_answers_for_every_feed_or_one() {
     assert!(!good && complained.contains("nope"), "{complained}");
 }
 
-#[tokio::test]
-async fn the_operator_is_told_the_same_over_http_and_where_memory_ends() {
+/// A server of a desk with timelines in memory, and its `host:port`.
+async fn served(desk: &Desk, fanout: Arc<Fanout>) -> std::net::SocketAddr {
     feedmill::identity::provide_tls();
-    let desk = desk();
-    follow(&desk, "1", ALICE);
-    desk.put(ALICE, "post", "p", "{}");
-    desk.put(ALICE, "post", "r", r#"{"reply":1}"#);
-    let (fanout, drawer) = Fanout::open(&desk.config.timelines, 1, &desk.store)
-        .unwrap()
-        .unwrap();
     let store: SharedStore = Arc::clone(&desk.store) as SharedStore;
     let mut server = Server::new(
         &desk.config,
         Arc::clone(desk.store.plan()),
         store,
-        Some(Arc::clone(&fanout)),
+        Some(fanout),
         Arc::new(Status::default()),
         Clock::at(desk.now_us()),
     );
@@ -363,6 +356,19 @@ async fn the_operator_is_told_the_same_over_http_and_where_memory_ends() {
     let address = listener.local_addr().unwrap();
     let router = serve::router(Arc::new(server), 1_000_000);
     tokio::spawn(async move { axum::serve(listener, router).await });
+    address
+}
+
+#[tokio::test]
+async fn the_operator_is_told_the_same_over_http_and_where_memory_ends() {
+    let desk = desk();
+    follow(&desk, "1", ALICE);
+    desk.put(ALICE, "post", "p", "{}");
+    desk.put(ALICE, "post", "r", r#"{"reply":1}"#);
+    let (fanout, drawer) = Fanout::open(&desk.config.timelines, 1, &desk.store)
+        .unwrap()
+        .unwrap();
+    let address = served(&desk, Arc::clone(&fanout)).await;
     let ask = async |query: &str, token: &str| {
         let request = reqwest::Client::new()
             .get(format!("http://{address}/admin/explain{query}"))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use feedmill::config::Config;
-use feedmill::serve::methods::{self, Place, Verb};
+use feedmill::serve::methods::{self, Output, Place, Verb};
 use serde_json::{Value, json};
 
 use crate::app::{App, Kept};
@@ -65,6 +65,15 @@ targets = ["photo"]
 [feeds.timeline]
 targets = ["post"]
 publish_as = "at://did:plc:publisher/app.bsky.feed.generator/mine"
+[feeds.doings]
+targets = [{ collection = "mark", merge = "subject.uri", activity = "MARKED" }]
+[feeds.doings.activity]
+subject = "post"
+filter = { lang = { path = "lang", absent = "en" } }
+[[labels.source]]
+did = "did:plc:labeler"
+endpoint = "ws://127.0.0.1:1"
+verify = false
 [serve]
 public_url = "https://feeds.example"
 notify = "open"
@@ -169,6 +178,7 @@ fn every_method_takes_the_parameters_it_says_and_no_others() {
         let told: BTreeSet<&str> = method
             .parameters
             .iter()
+            .filter(|one| one.place == Place::Query)
             .map(|one| one.name.as_str())
             .collect();
         assert_eq!(
@@ -192,6 +202,7 @@ fn every_answer_fits_the_lexicon_and_every_lexicon_is_one() {
             .nsid
             .as_ref()
             .filter(|_| method.ours && method.verb == Verb::Get)
+            .filter(|_| !matches!(method.output, Output::Stream(_)))
         else {
             continue;
         };
@@ -268,6 +279,118 @@ fn every_path_of_the_table_is_served_and_described() {
         Some(long),
     );
     assert_eq!((status, &answer["error"]), (413, &json!("PayloadTooLarge")));
+}
+
+/// Everything between quotes in the server's source that could be a path.
+fn paths_in_source() -> BTreeSet<String> {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/serve")];
+    let mut found = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(path).unwrap();
+            let quoted = text.split('"').filter(|it| it.starts_with('/'));
+            let plain = |c: char| c.is_ascii_alphanumeric() || "/._-{}".contains(c);
+            found.extend(quoted.filter(|it| it.chars().all(plain)).map(str::to_owned));
+        }
+    }
+    found
+}
+
+#[test]
+fn nothing_is_served_that_the_table_does_not_have() {
+    let app = App::start_in(CONFIG, &records(), &[("FEEDMILL_ADMIN_TOKEN", "operator")]);
+    let table = table();
+    let ask = |verb: reqwest::Method, path: &str| {
+        let path = path.replace("{collection}", "photo").replace("{id}", "1");
+        let request = reqwest::Client::new().request(verb, format!("{}{path}", app.address()));
+        app.wait(async { request.send().await.unwrap() })
+    };
+    // A path of the table takes the verbs of the table and no others.
+    for method in table.iter().filter(|method| method.nsid.is_none()) {
+        let same = table.iter().filter(|other| other.path == method.path);
+        let mut told: BTreeSet<&str> = same.map(|method| method.verb.name()).collect();
+        if told.contains("GET") {
+            told.insert("HEAD");
+        }
+        let answer = ask(reqwest::Method::PATCH, &method.path);
+        assert_eq!(answer.status(), 405, "{}", method.path);
+        let allowed = answer.headers()["allow"].to_str().unwrap().to_owned();
+        let allowed: BTreeSet<&str> = allowed.split(',').collect();
+        assert_eq!(
+            allowed, told,
+            "{}: served (left) and told (right)",
+            method.path
+        );
+    }
+    // What could be a path and is not in the table leads nowhere.
+    let mut paths = paths_in_source();
+    assert!(paths.len() > 20, "{paths:?}");
+    paths.extend(["/xrpc", "/admin", "/feeds", "/records", "/log", "/debug"].map(str::to_owned));
+    for path in paths.iter().filter(|path| !path.starts_with("/xrpc/{")) {
+        if !table.iter().any(|method| method.path == **path) {
+            assert_eq!(ask(reqwest::Method::GET, path).status(), 404, "{path}");
+        }
+    }
+    // A name that could be a method and is not in the table is none.
+    let ours = feedmill::config::method::ALL.map(|method| method.name());
+    let shorts = [
+        "follow", "profile", "like", "post", "mark", "photo", "fan", "none",
+    ];
+    let of_collections = shorts.iter().flat_map(|short| {
+        ["listRecords", "getRecord", "putRecord"].map(|name| format!("{short}.{name}"))
+    });
+    let names = ours
+        .iter()
+        .map(|name| (*name).to_owned())
+        .chain(of_collections);
+    let names = names.map(|name| format!("com.example.{name}"));
+    let foreign = [
+        "app.bsky.feed.getFeed",
+        "app.bsky.feed.sendInteractions",
+        "com.atproto.repo.getRecord",
+    ];
+    let mut served = 0;
+    for nsid in names.chain(foreign.map(str::to_owned)) {
+        let row = table
+            .iter()
+            .find(|method| method.nsid.as_ref() == Some(&nsid));
+        let verb = row.map_or(reqwest::Method::GET, |row| row.verb.name().parse().unwrap());
+        let status = ask(verb, &format!("/xrpc/{nsid}")).status().as_u16();
+        assert_eq!(status == 501, row.is_none(), "{nsid}: {status}");
+        served += usize::from(row.is_some());
+    }
+    let generator = 2;
+    assert_eq!(
+        served + generator,
+        table.iter().filter(|row| row.nsid.is_some()).count()
+    );
+}
+
+#[test]
+fn every_method_of_ours_can_be_made_private_and_then_needs_a_token() {
+    let names: Vec<String> = table()
+        .iter()
+        .filter(|method| method.ours)
+        .filter_map(|method| method.nsid.as_deref()?.strip_prefix("com.example."))
+        .map(|name| format!("{name:?}"))
+        .collect();
+    let private = format!("notify = \"open\"\nprivate = [{}]\n", names.join(", "));
+    let text = CONFIG.replace("notify = \"open\"\n", &private);
+    let app = App::start_on(&text, &records());
+    for method in methods::table(&Config::parse(&text).unwrap()) {
+        if method.ours {
+            assert_eq!(method.auth, methods::Auth::Service, "{}", method.name());
+            let verb = method.verb.name().parse().unwrap();
+            let path = format!("{}?{}", method.path, given(&method));
+            let (status, answer) = app.ask(verb, &path, None, None);
+            assert_eq!(status, 401, "{}: {answer}", method.name());
+        }
+    }
 }
 
 #[test]

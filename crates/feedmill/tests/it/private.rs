@@ -5,7 +5,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::skeleton::{AUTHOR, Directory, READER, token};
+use crate::bearer::{AUTHOR, Directory, READER, token};
 
 const GET_FEED: &str = "com.example.getFeed";
 
@@ -48,13 +48,6 @@ plc_url = "{}"
     App::start_on(&config, &records)
 }
 
-fn made(key: &SigningKey, method: &str, change: impl Fn(&mut Value)) -> String {
-    token(key, |claims| {
-        claims["lxm"] = json!(method);
-        change(claims);
-    })
-}
-
 fn feed(app: &App, actor: &str, token: Option<&str>) -> (u16, Value) {
     let path = format!("/xrpc/{GET_FEED}?feed=timeline&actor={actor}");
     app.ask(Method::GET, &path, token, None)
@@ -64,14 +57,14 @@ fn feed(app: &App, actor: &str, token: Option<&str>) -> (u16, Value) {
 fn a_private_feed_is_its_readers_alone() {
     let key = SigningKey::k256([7; 32]).unwrap();
     let app = world(&Directory::start(key.clone()), "");
-    let good = || made(&key, GET_FEED, |_| {});
+    let good = || token(&key, GET_FEED, |_| {});
     let (status, page) = feed(&app, READER, Some(&good()));
     assert_eq!(
         (status, page["records"].as_array().map(Vec::len)),
         (200, Some(1)),
         "{page}"
     );
-    let fragment = made(&key, GET_FEED, |claims| {
+    let fragment = token(&key, GET_FEED, |claims| {
         claims["aud"] = json!("did:web:feeds.example#contrail")
     });
     assert_eq!(feed(&app, READER, Some(&fragment)).0, 200);
@@ -87,7 +80,7 @@ fn a_private_feed_is_its_readers_alone() {
     refused(None, 401, "AuthenticationRequired");
     refused(Some("garbage"), 401, "BadJwt");
     let with = |field: &'static str, value: Value| {
-        made(&key, GET_FEED, move |claims| claims[field] = value.clone())
+        token(&key, GET_FEED, move |claims| claims[field] = value.clone())
     };
     let now = feedmill::clock::Clock::Wall.now_us() / 1_000_000;
     refused(Some(&with("exp", json!(now - 60))), 401, "JwtExpired");
@@ -111,7 +104,7 @@ fn a_private_feed_is_its_readers_alone() {
     );
     let other = SigningKey::k256([8; 32]).unwrap();
     refused(
-        Some(&made(&other, GET_FEED, |_| {})),
+        Some(&token(&other, GET_FEED, |_| {})),
         401,
         "BadJwtSignature",
     );
@@ -124,7 +117,7 @@ fn a_private_feed_is_its_readers_alone() {
 fn a_private_feed_is_not_anothers_and_the_manifest_says_so() {
     let key = SigningKey::k256([7; 32]).unwrap();
     let app = world(&Directory::start(key.clone()), "");
-    let good = || made(&key, GET_FEED, |_| {});
+    let good = || token(&key, GET_FEED, |_| {});
     let (status, answer) = feed(&app, AUTHOR, Some(&good()));
     assert_eq!((status, &answer["error"]), (403, &json!("Forbidden")));
     let wanted = app.wait(async {
@@ -164,10 +157,10 @@ fn other_private_methods_need_a_token_and_notifications_are_for_ones_own_records
     let app = world(&Directory::start(key.clone()), "");
     let list = "/xrpc/com.example.post.listRecords";
     assert_eq!(app.get(list).0, 401);
-    let pass = made(&key, "com.example.post.listRecords", |_| {});
+    let pass = token(&key, "com.example.post.listRecords", |_| {});
     assert_eq!(app.ask(Method::GET, list, Some(&pass), None).0, 200);
     let notify = |uri: &str| {
-        let pass = made(&key, "com.example.notifyOfUpdate", |_| {});
+        let pass = token(&key, "com.example.notifyOfUpdate", |_| {});
         let body = json!({ "uris": [uri] });
         app.ask(
             Method::POST,
@@ -184,11 +177,51 @@ fn other_private_methods_need_a_token_and_notifications_are_for_ones_own_records
 }
 
 #[test]
+fn a_host_that_asks_for_its_account_is_told_how_far_we_have_read_it() {
+    let key = SigningKey::k256([7; 32]).unwrap();
+    let app = world(&Directory::start(key.clone()), "");
+    let rev = |path: &str, token: Option<&str>| {
+        let mut request = reqwest::Client::new().get(format!("{}{path}", app.address()));
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        let response = app.wait(async { request.send().await.unwrap() });
+        let rev = response.headers().get("atproto-repo-rev").cloned();
+        (
+            response.status().as_u16(),
+            rev.map(|rev| rev.to_str().unwrap().to_owned()),
+        )
+    };
+    let told = Some(record::tid::Tid::from_bits(2).to_string());
+    let feed = format!("/xrpc/{GET_FEED}?feed=timeline&actor={READER}");
+    assert_eq!(
+        rev(&feed, Some(&token(&key, GET_FEED, |_| {}))),
+        (200, told.clone())
+    );
+    // Also of a method that anybody may ask, if a token says who does.
+    for (name, query) in [
+        ("getProfile", "?actor=did:plc:reader"),
+        ("getCursor", ""),
+        ("follow.listRecords", ""),
+    ] {
+        let nsid = format!("com.example.{name}");
+        let path = format!("/xrpc/{nsid}{query}");
+        assert_eq!(
+            rev(&path, Some(&token(&key, &nsid, |_| {}))),
+            (200, told.clone()),
+            "{name}"
+        );
+        assert_eq!(rev(&path, None), (200, None), "{name}");
+        assert_eq!(rev(&path, Some("garbage")), (401, None), "{name}");
+    }
+}
+
+#[test]
 fn an_account_has_a_share_whatever_its_address() {
     let key = SigningKey::k256([7; 32]).unwrap();
     let app = world(&Directory::start(key.clone()), "account_rate_max = 2");
     for expected in [200, 200, 429] {
-        let (status, answer) = feed(&app, READER, Some(&made(&key, GET_FEED, |_| {})));
+        let (status, answer) = feed(&app, READER, Some(&token(&key, GET_FEED, |_| {})));
         assert_eq!(status, expected, "{answer}");
     }
     // A token that is no good is nobody's, and uses up nothing.

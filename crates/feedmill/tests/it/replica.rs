@@ -333,7 +333,7 @@ async fn go_on(network: &Network, first: &Mill, second: &Mill) {
 async fn equal(network: &Network, second: &Mill, since_us: i64) {
     let begun = Instant::now();
     loop {
-        let oracle = Oracle::new(network, second.address.clone(), since_us);
+        let oracle = Oracle::new(network, second.address.clone(), since_us).hasty();
         let Some(first) = oracle.every_feed(&|_, _| {}).await.unwrap().first else {
             return;
         };

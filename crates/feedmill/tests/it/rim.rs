@@ -281,7 +281,7 @@ fn no_secret_is_in_a_log() {
     );
     let reader = token.1["token"].as_str().unwrap().to_owned();
     let key = record::key::SigningKey::k256([7; 32]).unwrap();
-    let jwt = crate::skeleton::token(&key, |claims| claims["lxm"] = json!("com.example.getFeed"));
+    let jwt = crate::bearer::token(&key, "com.example.getFeed", |_| {});
     let feed = "/xrpc/com.example.getFeed?feed=timeline&actor=did:plc:reader";
     let body = json!({"uri": "at://did:plc:a/app.bsky.feed.post/1"});
     let tokens = [

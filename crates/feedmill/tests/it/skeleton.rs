@@ -1,57 +1,15 @@
 //! Our feeds in a Bluesky client: the skeleton, the description, the document,
 //! and the tokens by which readers are known.
 
-use std::sync::{Arc, Mutex};
-
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use record::key::SigningKey;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::app::{App, Kept};
+use crate::bearer::{AUTHOR, Directory, READER, US, now};
 
-pub(crate) const READER: &str = "did:plc:reader";
-pub(crate) const AUTHOR: &str = "did:web:author.test";
 const FEED: &str = "at://did:plc:publisher/app.bsky.feed.generator/mine";
-const US: &str = "did:web:feeds.example";
 const METHOD: &str = "app.bsky.feed.getFeedSkeleton";
-
-/// A plc directory that knows the reader's present key.
-pub(crate) struct Directory {
-    pub(crate) url: String,
-    key: Arc<Mutex<SigningKey>>,
-}
-
-impl Directory {
-    pub(crate) fn start(key: SigningKey) -> Self {
-        let key = Arc::new(Mutex::new(key));
-        let shown = Arc::clone(&key);
-        let document = move || {
-            let key = shown.lock().unwrap().public().to_multikey();
-            let method = json!({"id": format!("{READER}#atproto"), "type": "Multikey", "publicKeyMultibase": key});
-            async move {
-                json!({"id": READER, "alsoKnownAs": ["at://reader.test"], "verificationMethod": [method]}).to_string()
-            }
-        };
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async {
-                let router =
-                    axum::Router::new().route(&format!("/{READER}"), axum::routing::get(document));
-                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                axum::serve(listener, router).await.unwrap();
-            });
-        });
-        Self { url, key }
-    }
-}
 
 fn world(directory: &Directory) -> App {
     let config = format!(
@@ -90,29 +48,9 @@ allow_private = false
     App::start_on(&config, &records)
 }
 
-fn now() -> i64 {
-    feedmill::clock::Clock::Wall.now_us() / 1_000_000
-}
-
-pub(crate) fn token(key: &SigningKey, change: impl Fn(&mut Value)) -> String {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    let jti = NEXT
-        .fetch_add(1, std::sync::atomic::Ordering::SeqCst)
-        .to_string();
-    let mut claims = json!({"iss": READER, "aud": US, "exp": now() + 60, "iat": now(), "lxm": METHOD, "jti": jti});
-    change(&mut claims);
-    let alg = match key {
-        SigningKey::K256(_) => "ES256K",
-        SigningKey::P256(_) => "ES256",
-    };
-    let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    let signed = format!(
-        "{}.{}",
-        part(json!({"alg": alg, "typ": "JWT"})),
-        part(claims)
-    );
-    let signature = URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()));
-    format!("{signed}.{signature}")
+/// A token for a skeleton, with its claims changed.
+fn jwt(key: &SigningKey, change: impl Fn(&mut Value)) -> String {
+    crate::bearer::token(key, METHOD, change)
 }
 
 fn ask(app: &App, query: &str, token: Option<&str>) -> (u16, Value) {
@@ -152,11 +90,11 @@ fn a_reader_known_by_a_token_of_either_curve_gets_his_feed_page_by_page() {
     ] {
         let directory = Directory::start(key.clone());
         let app = world(&directory);
-        let (status, first) = ask(&app, "&limit=3", Some(&token(&key, |_| {})));
+        let (status, first) = ask(&app, "&limit=3", Some(&jwt(&key, |_| {})));
         assert_eq!(status, 200, "{first}");
         assert_eq!(posts(&first), ["p5", "p4", "p3"]);
         let more = format!("&limit=3&cursor={}", first["cursor"].as_str().unwrap());
-        let (_, rest) = ask(&app, &more, Some(&token(&key, |_| {})));
+        let (_, rest) = ask(&app, &more, Some(&jwt(&key, |_| {})));
         assert_eq!(posts(&rest), ["p2", "p1"]);
         assert!(rest.get("cursor").is_none());
     }
@@ -191,34 +129,34 @@ fn each_bad_token_is_refused_by_the_name_that_clients_know() {
     refused(&app, "garbage", "BadJwt");
     refused(
         &app,
-        &token(&key, |claims| claims["exp"] = json!(now() - 60)),
+        &jwt(&key, |claims| claims["exp"] = json!(now() - 60)),
         "JwtExpired",
     );
     refused(
         &app,
-        &token(&key, |claims| {
+        &jwt(&key, |claims| {
             claims["aud"] = json!("did:web:other.example")
         }),
         "BadJwtAudience",
     );
     refused(
         &app,
-        &token(&key, |claims| claims["lxm"] = json!("a.b.c")),
+        &jwt(&key, |claims| claims["lxm"] = json!("a.b.c")),
         "BadJwtLexiconMethod",
     );
     refused(
         &app,
-        &token(&key, |claims| claims["iss"] = json!("did:key:zQ3sh")),
+        &jwt(&key, |claims| claims["iss"] = json!("did:key:zQ3sh")),
         "BadJwtIss",
     );
     refused(
         &app,
-        &token(&key, |claims| claims["iss"] = json!("did:web:localhost")),
+        &jwt(&key, |claims| claims["iss"] = json!("did:web:localhost")),
         "BadJwtIss",
     );
     let other = SigningKey::k256([8; 32]).unwrap();
-    refused(&app, &token(&other, |_| {}), "BadJwtSignature");
-    let once = token(&key, |_| {});
+    refused(&app, &jwt(&other, |_| {}), "BadJwtSignature");
+    let once = jwt(&key, |_| {});
     assert_eq!(ask(&app, "", Some(&once)).0, 200);
     refused(&app, &once, "BadJwt");
 }
@@ -228,11 +166,11 @@ fn a_changed_key_is_looked_up_once_more() {
     let old = SigningKey::k256([7; 32]).unwrap();
     let directory = Directory::start(old.clone());
     let app = world(&directory);
-    assert_eq!(ask(&app, "", Some(&token(&old, |_| {}))).0, 200);
+    assert_eq!(ask(&app, "", Some(&jwt(&old, |_| {}))).0, 200);
     let new = SigningKey::p256([9; 32]).unwrap();
-    *directory.key.lock().unwrap() = new.clone();
-    assert_eq!(ask(&app, "", Some(&token(&new, |_| {}))).0, 200);
-    refused(&app, &token(&old, |_| {}), "BadJwtSignature");
+    directory.now_signs_with(new.clone());
+    assert_eq!(ask(&app, "", Some(&jwt(&new, |_| {}))).0, 200);
+    refused(&app, &jwt(&old, |_| {}), "BadJwtSignature");
 }
 
 #[test]
@@ -250,4 +188,21 @@ fn we_say_who_we_are_and_which_feeds_we_have() {
             {"id": format!("{US}#contrail"), "type": "ContrailService", "serviceEndpoint": "https://feeds.example"},
         ])
     );
+}
+
+#[test]
+fn a_token_is_taken_once_however_many_show_it_at_the_same_time() {
+    let key = SigningKey::k256([7; 32]).unwrap();
+    let app = world(&Directory::start(key.clone()));
+    let url = format!("{}/xrpc/{METHOD}?feed={FEED}", app.address());
+    for _ in 0..25 {
+        let once = jwt(&key, |_| {});
+        let client = reqwest::Client::new();
+        let answers = app.wait(futures_util::future::join_all((0..12).map(|_| {
+            let request = client.get(&url).bearer_auth(&once);
+            async { request.send().await.unwrap().status().as_u16() }
+        })));
+        let taken = answers.iter().filter(|status| **status == 200).count();
+        assert_eq!(taken, 1, "{answers:?}");
+    }
 }

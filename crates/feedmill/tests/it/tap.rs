@@ -46,10 +46,10 @@ async fn feeds_from_a_tap_equal_the_model_and_everything_is_acknowledged_once() 
 async fn a_cut_line_loses_nothing_and_what_comes_again_changes_nothing() {
     let network = network_without(UNTOLD, 82, NetworkOptions::default()).await;
     let since_us = Clock::Wall.now_us();
-    let more = "reconnect_ms = 20\nflush_ms = 300\n";
+    let more = "reconnect_ms = 20\nflush_ms = 60\n";
     let river = start(&tapped(&network, "sqlite::memory:", more)).await;
     for _ in 0..6 {
-        network.emit(60);
+        network.emit(40);
         tokio::time::sleep(std::time::Duration::from_millis(150)).await;
         network.cut_tap();
     }
@@ -132,11 +132,13 @@ fn a_message_is_acknowledged_with_its_transaction_also_where_its_body_is_wrong()
     let again = intake.step(desk.now_us(), &frames[..1]).unwrap();
     assert_eq!(again.accounting.repeated, 1);
     assert_eq!(acks.done_now(), [5]);
-    assert_eq!(
-        desk.store
-            .handle_of("did:web:alice.test")
-            .unwrap()
-            .as_deref(),
-        Some("alice.test")
-    );
+    // A handle that a Tap could not confirm is nobody's.
+    let unconfirmed = user.replace("\"id\":7", "\"id\":8");
+    let unconfirmed = unconfirmed.replace("\"alice.test\"", "\"handle.invalid\"");
+    intake
+        .step(desk.now_us() + 1_000_000, &[arrival(&unconfirmed)])
+        .unwrap();
+    let handle = desk.store.handle_of("did:web:alice.test").unwrap();
+    assert_eq!(handle.as_deref(), Some("alice.test"));
+    assert_eq!(desk.store.did_of("handle.invalid").unwrap(), None);
 }

@@ -120,7 +120,7 @@ impl Flight {
                     theirs.insert(id, live);
                     if !held {
                         self.whose.insert(id, Arc::clone(&event.did));
-                        due.push((id, body.to_string()));
+                        due.push((id, body().to_string()));
                     }
                 }
             }
@@ -154,38 +154,49 @@ impl Flight {
     }
 }
 
-/// An event's messages: number, whether live, text.
-fn tell(event: &SeqEvent, live: bool) -> Vec<(u64, bool, Value)> {
-    let first = event.seq * NUMBERS_PER_EVENT;
-    match &event.body {
+/// An event's messages: the number of each, whether it is live, and its text when it is wanted.
+fn tell(event: &SeqEvent, live: bool) -> impl Iterator<Item = (u64, bool, impl Fn() -> Value)> {
+    let (count, live) = match &event.body {
         // A Tap repairs by itself and tells only records.
-        Body::Sync { .. } => Vec::new(),
-        Body::Identity { handle } => {
-            let identity = json!({ "did": &*event.did, "handle": handle, "is_active": true, "status": "active" });
-            let body = json!({ "id": first, "type": "identity", "identity": identity });
-            vec![(first, true, body)]
+        Body::Sync { .. } => (0, live),
+        Body::Identity { .. } | Body::Account { .. } => (1, true),
+        Body::Commit { ops, .. } => (ops.len(), live),
+    };
+    let first = event.seq * NUMBERS_PER_EVENT;
+    (first..)
+        .take(count)
+        .enumerate()
+        .map(move |(place, id)| (id, live, move || message(event, place, id, live)))
+}
+
+fn message(event: &SeqEvent, place: usize, id: u64, live: bool) -> Value {
+    let identity = |handle: &str, active: bool, status: &str| {
+        let identity =
+            json!({ "did": &*event.did, "handle": handle, "is_active": active, "status": status });
+        json!({ "id": id, "type": "identity", "identity": identity })
+    };
+    match &event.body {
+        Body::Sync { .. } => Value::Null,
+        Body::Identity { handle } => identity(handle, true, "active"),
+        Body::Account { standing } => identity(
+            "",
+            *standing == Standing::Active,
+            standing.status().unwrap_or("active"),
+        ),
+        Body::Commit { rev, ops, .. } => {
+            let Some(operation) = ops.get(place) else {
+                return Value::Null;
+            };
+            let told = json!({
+                "live": live, "did": &*event.did, "rev": rev, "collection": operation.collection,
+                "rkey": operation.rkey, "action": word(operation.action),
+            });
+            let (cid, record) = match &operation.record {
+                Some((cid, block)) => (Some(cid.to_string()), Some(value(block))),
+                None => (None, None),
+            };
+            let told = with(with(told, "cid", cid), "record", record);
+            json!({ "id": id, "type": "record", "record": told })
         }
-        Body::Account { standing } => {
-            let identity = json!({ "did": &*event.did, "handle": "", "is_active": *standing == Standing::Active });
-            let status = standing.status().unwrap_or("active");
-            let identity = with(identity, "status", Some(status));
-            let body = json!({ "id": first, "type": "identity", "identity": identity });
-            vec![(first, true, body)]
-        }
-        Body::Commit { rev, ops, .. } => (first..)
-            .zip(ops)
-            .map(|(id, operation)| {
-                let told = json!({
-                    "live": live, "did": &*event.did, "rev": rev, "collection": operation.collection,
-                    "rkey": operation.rkey, "action": word(operation.action),
-                });
-                let (cid, record) = match &operation.record {
-                    Some((cid, block)) => (Some(cid.to_string()), Some(value(block))),
-                    None => (None, None),
-                };
-                let told = with(with(told, "cid", cid), "record", record);
-                (id, live, json!({ "id": id, "type": "record", "record": told }))
-            })
-            .collect(),
     }
 }

@@ -12,7 +12,6 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::routing::get;
-use axum::serve::ListenerExt as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use record::key::SigningKey;
@@ -246,10 +245,10 @@ fn report(
     );
     report.at_least("of a static response of the same bytes", ratio, 0.5);
     report.notes.push(
-        "the skeleton's tokens come again within a minute, so their signatures were checked before; skeleton_new_token is with one checked each time".into(),
+        "the skeleton's tokens come again within five minutes, so their signatures were checked before; skeleton_new_token is with one checked each time".into(),
     );
     report.notes.push(
-        "the static response is bare axum: no limits, CORS, tags, counters or compression layer"
+        "the static response comes over the same connections and the same router; it has no limits, CORS, tags, counters or compression"
             .into(),
     );
     report
@@ -431,8 +430,9 @@ pub(super) fn serve_static(bodies: &[PathBuf]) -> Result<(), Ending> {
     super::super::runtime()?.block_on(async move {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         super::say(&format!("serving on http://{}/", listener.local_addr()?));
-        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-        axum::serve(listener, router).await?;
+        let settings = crate::config::Serve::default();
+        let (_running, stop) = tokio::sync::watch::channel(false);
+        crate::serve::line::run(listener, router, &settings, stop).await;
         Ok(())
     })
 }

@@ -21,12 +21,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
 use parking_lot::Mutex;
 use record::tid::Tid;
 
@@ -346,22 +344,7 @@ where
 
 type Shared = State<Arc<Server>>;
 
-/// The routes of the direct API.
-pub(super) fn routes() -> Router<Arc<Server>> {
-    Router::new()
-        .route("/records/{collection}", get(list_records))
-        .route(
-            "/records/{collection}/{id}",
-            put(put_record).get(get_record).delete(delete_record),
-        )
-        .route("/follow", post(follow_one))
-        .route("/unfollow", post(unfollow))
-        .route("/follow-many", post(follow_many))
-        .route("/tokens", post(mint))
-        .route("/feed", get(feed))
-}
-
-async fn put_record(
+pub(super) async fn put_record(
     State(server): Shared,
     Path((short, id)): Path<(String, String)>,
     headers: HeaderMap,
@@ -373,7 +356,7 @@ async fn put_record(
     .await
 }
 
-async fn delete_record(
+pub(super) async fn delete_record(
     State(server): Shared,
     Path((short, id)): Path<(String, String)>,
     headers: HeaderMap,
@@ -384,7 +367,7 @@ async fn delete_record(
     .await
 }
 
-async fn get_record(
+pub(super) async fn get_record(
     State(server): Shared,
     Path((short, id)): Path<(String, String)>,
     headers: HeaderMap,
@@ -392,7 +375,7 @@ async fn get_record(
     run(server, headers, move |asked| read::one(asked, &short, &id)).await
 }
 
-async fn list_records(
+pub(super) async fn list_records(
     State(server): Shared,
     Path(short): Path<String>,
     RawQuery(query): RawQuery,
@@ -409,23 +392,31 @@ async fn list_records(
     }
 }
 
-async fn follow_one(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
+pub(super) async fn follow_one(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
     run(server, headers, move |asked| follow::follow(asked, &body)).await
 }
 
-async fn unfollow(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
+pub(super) async fn unfollow(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
     run(server, headers, move |asked| follow::unfollow(asked, &body)).await
 }
 
-async fn follow_many(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
+pub(super) async fn follow_many(
+    State(server): Shared,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     run(server, headers, move |asked| follow::many(asked, &body)).await
 }
 
-async fn mint(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
+pub(super) async fn mint(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
     run(server, headers, move |asked| follow::token(asked, &body)).await
 }
 
-async fn feed(State(server): Shared, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
+pub(super) async fn feed(
+    State(server): Shared,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
     match Params::parse(query.as_deref()) {
         Ok(params) => run(server, headers, move |asked| timeline::get(asked, &params)).await,
         Err(error) => error.into_response(),

@@ -23,7 +23,7 @@ pub(super) fn one(asked: &Asked<'_>, short: &str, id: &str) -> Result<Answer, Xr
 /// A page of a collection, newest first; `actor` chooses one person's.
 pub(super) fn list(asked: &Asked<'_>, short: &str, params: &Params) -> Result<Answer, XrpcError> {
     asked.somebody()?;
-    params.only(&["actor", "limit", "cursor"])?;
+    params.only(["actor", "limit", "cursor"])?;
     let kept = asked.direct.kept(short)?;
     let lane = asked
         .server

@@ -27,7 +27,7 @@ const POSTS_MAX: usize = 100;
 
 /// One page.
 pub(super) fn get(asked: &Asked<'_>, params: &Params) -> Result<Answer, XrpcError> {
-    params.only(&["cursor", "limit", "user"])?;
+    params.only(["cursor", "limit", "user"])?;
     let reader = reader(asked, params.get("user"))?;
     let limit = limit(params)?;
     let wanted = wanted(asked, &reader, limit)?;

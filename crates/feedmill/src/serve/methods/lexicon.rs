@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::shape::{Field, Need, Shape};
+use super::shape::{Dialect, Shape};
 use super::{Method, Output, Parameter, Place, Verb};
 
 /// The lexicons of our own methods.
@@ -20,8 +20,9 @@ pub fn documents(methods: &[Method]) -> BTreeMap<String, Value> {
 }
 
 fn document(method: &Method) -> Value {
-    let kind = match method.verb {
-        Verb::Get => "query",
+    let kind = match (&method.output, method.verb) {
+        (Output::Stream(_), _) => "subscription",
+        (_, Verb::Get) => "query",
         _ => "procedure",
     };
     let mut main = json!({"type": kind, "description": method.about});
@@ -35,6 +36,11 @@ fn document(method: &Method) -> Value {
         match &method.output {
             Output::Json(shape) => main.insert("output".into(), body(shape)),
             Output::Other(media) => main.insert("output".into(), json!({"encoding": media})),
+            Output::Stream(messages) => {
+                let refs: Vec<String> = messages.iter().map(|name| format!("#{name}")).collect();
+                let schema = json!({"type": "union", "refs": refs});
+                main.insert("message".into(), json!({ "schema": schema }))
+            }
         };
         let errors = errors(method);
         if !errors.is_empty() {
@@ -87,51 +93,37 @@ fn parameters(parameters: &[Parameter]) -> Value {
     found
 }
 
-fn schema(shape: &Shape) -> Value {
-    match shape {
-        Shape::Text { format: None } => json!({"type": "string"}),
-        Shape::Text {
-            format: Some(format),
-        } => json!({"type": "string", "format": format}),
-        Shape::Choice(choices) => json!({"type": "string", "enum": choices}),
-        Shape::Integer {
-            least,
-            most,
-            default,
-        } => {
-            let bounds = [("minimum", least), ("maximum", most), ("default", default)];
-            let mut found = Map::from_iter([("type".to_owned(), json!("integer"))]);
-            for (name, bound) in bounds {
-                found.extend(bound.map(|bound| (name.to_owned(), bound.into())));
-            }
-            Value::Object(found)
+/// Schemas as lexicons have them.
+struct Lexicon;
+
+impl Dialect for Lexicon {
+    fn format(&self, format: &str) -> Value {
+        json!({"type": "string", "format": format})
+    }
+
+    fn unknown(&self) -> Value {
+        json!({"type": "unknown"})
+    }
+
+    fn any(&self) -> Value {
+        self.unknown()
+    }
+
+    fn named(&self, name: &str) -> Value {
+        json!({"type": "ref", "ref": format!("#{name}")})
+    }
+
+    fn nullable(&self, schema: Value) -> Value {
+        schema
+    }
+
+    fn object(&self, object: &mut Map<String, Value>, nullable: Vec<&str>) {
+        if !nullable.is_empty() {
+            object.insert("nullable".into(), nullable.into());
         }
-        Shape::Boolean => json!({"type": "boolean"}),
-        Shape::Unknown | Shape::Any => json!({"type": "unknown"}),
-        Shape::List(items) => json!({"type": "array", "items": schema(items)}),
-        Shape::Named(name) => json!({"type": "ref", "ref": format!("#{name}")}),
-        Shape::Object(fields) => object(fields),
     }
 }
 
-fn object(fields: &[Field]) -> Value {
-    let names = |wanted: &dyn Fn(Need) -> bool| -> Vec<&str> {
-        let found = fields.iter().filter(|field| wanted(field.need));
-        found.map(|field| field.name.as_str()).collect()
-    };
-    let required = names(&|need| need != Need::Sometimes);
-    let nullable = names(&|need| need == Need::OrNull);
-    let properties: Map<String, Value> = fields
-        .iter()
-        .map(|field| (field.name.clone(), schema(&field.shape)))
-        .collect();
-    let mut found = json!({"type": "object", "properties": properties});
-    if let Value::Object(found) = &mut found {
-        for (name, list) in [("required", required), ("nullable", nullable)] {
-            if !list.is_empty() {
-                found.insert(name.into(), list.into());
-            }
-        }
-    }
-    found
+fn schema(shape: &Shape) -> Value {
+    shape.schema(&Lexicon)
 }

@@ -1,20 +1,25 @@
 //! The table of methods: everything that can be asked over HTTP, said once.
 //!
 //! In:    a configuration.
-//! Out:   for each method its name, parameters, answer, errors and who may ask;
-//!        from it the lexicons for code generators, the OpenAPI document and
-//!        the table in docs/api.md.
-//! Never: a method described and not served; a parameter here that its handler
-//!        refuses. Tests hold both.
+//! Out:   for each method its name, parameters, answer, errors, who may ask,
+//!        and what answers it; from it the routes, the names that requests are
+//!        counted under, the lexicons for code generators, the OpenAPI document
+//!        and the table in docs/api.md.
+//! Never: a method described and not served, or served and not described: there
+//!        is no other list.
 //!
 //! The log has a protocol of its own (docs/protocol.md) and is not in here.
-//! `getFollowingFeed` and `subscribeFeed` are told in docs/operations.md and
-//! are not in here yet.
 
+// Methods that answer with feeds.
+mod feeds;
+// What answers a method.
+pub(super) mod handler;
 // Methods under an NSID.
 mod network;
 // Methods under a plain path.
 mod plain;
+// Methods that answer with records.
+mod records;
 
 // From the table to lexicons.
 pub mod lexicon;
@@ -25,7 +30,12 @@ pub mod openapi;
 // What parameters and bodies look like.
 pub mod shape;
 
+use axum::routing::{MethodFilter, MethodRouter};
+use std::sync::Arc;
+
 use crate::config::Config;
+use crate::serve::Server;
+use handler::Handler;
 use shape::{Field, Shape};
 
 /// How a method is called.
@@ -45,6 +55,16 @@ impl Verb {
             Self::Post => "POST",
             Self::Put => "PUT",
             Self::Delete => "DELETE",
+        }
+    }
+
+    /// As routes are told apart.
+    pub(super) fn filter(self) -> MethodFilter {
+        match self {
+            Self::Get => MethodFilter::GET,
+            Self::Post => MethodFilter::POST,
+            Self::Put => MethodFilter::PUT,
+            Self::Delete => MethodFilter::DELETE,
         }
     }
 }
@@ -100,6 +120,8 @@ pub enum Output {
     Json(Shape),
     /// Something else, of this media type.
     Other(&'static str),
+    /// Messages without an end, each one of the method's named shapes.
+    Stream(Vec<&'static str>),
 }
 
 /// One method.
@@ -120,6 +142,7 @@ pub struct Method {
     pub named: Vec<(String, Shape)>,
     pub errors: Vec<Refusal>,
     pub auth: Auth,
+    pub(super) handler: Handler,
 }
 
 /// Everything that a configuration's server answers.
@@ -207,14 +230,14 @@ const TOKEN: [Refusal; 8] = [
 ];
 
 impl Method {
-    fn new(verb: Verb, path: impl Into<String>, about: &'static str) -> Self {
+    fn new(verb: Verb, path: String, about: &'static str, handler: Handler) -> Self {
         let mut errors = ALWAYS.to_vec();
         if matches!(verb, Verb::Post | Verb::Put) {
             errors.push(TOO_LARGE);
         }
         Self {
             verb,
-            path: path.into(),
+            path,
             nsid: None,
             ours: false,
             about,
@@ -224,16 +247,28 @@ impl Method {
             named: Vec::new(),
             errors,
             auth: Auth::Open,
+            handler,
         }
     }
 
-    fn of(verb: Verb, nsid: String, about: &'static str) -> Self {
+    /// A method under an NSID of ours.
+    fn of(verb: Verb, nsid: String, about: &'static str, handler: Handler) -> Self {
         let path = format!("/xrpc/{nsid}");
         Self {
             nsid: Some(nsid),
             ours: true,
-            ..Self::new(verb, path, about)
+            ..Self::new(verb, path, about, handler)
         }
+    }
+
+    /// A method under a path of its own.
+    fn at(
+        verb: Verb,
+        path: &str,
+        about: &'static str,
+        route: fn(MethodFilter) -> MethodRouter<Arc<Server>>,
+    ) -> Self {
+        Self::new(verb, path.to_owned(), about, Handler::Route(route))
     }
 
     fn with(mut self, parameters: impl IntoIterator<Item = Parameter>) -> Self {
@@ -243,6 +278,11 @@ impl Method {
 
     fn answers(mut self, fields: Vec<Field>) -> Self {
         self.output = Output::Json(Shape::Object(fields));
+        self
+    }
+
+    fn answers_anything(mut self) -> Self {
+        self.output = Output::Json(Shape::Unknown);
         self
     }
 

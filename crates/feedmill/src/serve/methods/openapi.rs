@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::shape::{Field, Need, Shape};
+use super::shape::{Dialect, Shape};
 use super::{Auth, Method, Output, Parameter, Place, Refusal};
 
 /// The document.
@@ -76,6 +76,11 @@ fn operation(method: &Method) -> Value {
     let content = match &method.output {
         Output::Json(shape) => json!({"application/json": {"schema": schema(method, shape)}}),
         Output::Other(media) => json!({*media: {}}),
+        Output::Stream(_) => {
+            let about = "a WebSocket, where one was asked for";
+            responses.insert("101".into(), json!({"description": about}));
+            json!({"text/event-stream": {}})
+        }
     };
     responses.insert(
         "200".into(),
@@ -150,56 +155,37 @@ fn parameter(method: &Method, parameter: &Parameter) -> Value {
     })
 }
 
-fn schema(method: &Method, shape: &Shape) -> Value {
-    match shape {
-        Shape::Text { format } => {
+/// Schemas as OpenAPI has them; names belong to their method.
+struct OpenApi<'a>(&'a Method);
+
+impl Dialect for OpenApi<'_> {
+    fn format(&self, format: &str) -> Value {
+        match format {
             // Only this one has the same name and meaning here.
-            match format {
-                Some("datetime") => json!({"type": "string", "format": "date-time"}),
-                Some(format) => json!({"type": "string", "description": format}),
-                None => json!({"type": "string"}),
-            }
+            "datetime" => json!({"type": "string", "format": "date-time"}),
+            format => json!({"type": "string", "description": format}),
         }
-        Shape::Choice(choices) => json!({"type": "string", "enum": choices}),
-        Shape::Integer {
-            least,
-            most,
-            default,
-        } => {
-            let bounds = [("minimum", least), ("maximum", most), ("default", default)];
-            let mut found = Map::from_iter([("type".to_owned(), json!("integer"))]);
-            for (name, bound) in bounds {
-                found.extend(bound.map(|bound| (name.to_owned(), bound.into())));
-            }
-            Value::Object(found)
-        }
-        Shape::Boolean => json!({"type": "boolean"}),
-        Shape::Unknown => json!({"type": "object"}),
-        Shape::Any => json!({}),
-        Shape::List(items) => json!({"type": "array", "items": schema(method, items)}),
-        Shape::Named(name) => {
-            json!({"$ref": format!("#/components/schemas/{}", component(method, name))})
-        }
-        Shape::Object(fields) => object(method, fields),
     }
+
+    fn unknown(&self) -> Value {
+        json!({"type": "object"})
+    }
+
+    fn any(&self) -> Value {
+        json!({})
+    }
+
+    fn named(&self, name: &str) -> Value {
+        json!({"$ref": format!("#/components/schemas/{}", component(self.0, name))})
+    }
+
+    fn nullable(&self, schema: Value) -> Value {
+        json!({"anyOf": [schema, {"type": "null"}]})
+    }
+
+    fn object(&self, _: &mut Map<String, Value>, _: Vec<&str>) {}
 }
 
-fn object(method: &Method, fields: &[Field]) -> Value {
-    let required: Vec<&str> = fields
-        .iter()
-        .filter(|field| field.need != Need::Sometimes)
-        .map(|field| field.name.as_str())
-        .collect();
-    let properties: Map<String, Value> = fields
-        .iter()
-        .map(|field| {
-            let schema = schema(method, &field.shape);
-            let schema = match field.need {
-                Need::OrNull => json!({"anyOf": [schema, {"type": "null"}]}),
-                _ => schema,
-            };
-            (field.name.clone(), schema)
-        })
-        .collect();
-    json!({"type": "object", "required": required, "properties": properties})
+fn schema(method: &Method, shape: &Shape) -> Value {
+    shape.schema(&OpenApi(method))
 }

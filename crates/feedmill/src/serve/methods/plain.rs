@@ -1,61 +1,63 @@
 //! Methods under a plain path: health, the operator's, and the direct API.
 
+use axum::routing::on;
+
 use super::shape::{Shape, always, or_null, sometimes};
 use super::{
-    Auth, BAD_CURSOR, Method, NOT_FOUND, Output, Parameter, Verb, cursor, in_header, in_path,
-    limit, query, refusal,
+    Auth, BAD_CURSOR, Method, NOT_FOUND, Output, Parameter, UNKNOWN_FEED, Verb, cursor, in_header,
+    in_path, limit, needed, query, refusal,
 };
 use crate::config::Config;
-use crate::serve::direct::ACTOR_HEADER;
+use crate::serve::direct::{self, ACTOR_HEADER};
 use crate::serve::params::{LIMIT_DEFAULT, LIMIT_MAX};
+use crate::serve::{self, admin};
 
 /// All of them.
 pub(super) fn methods(config: &Config) -> Vec<Method> {
     let mut methods = vec![
-        other("/", "text/html; charset=utf-8", "The operator's page"),
+        Method {
+            output: Output::Other("text/html; charset=utf-8"),
+            ..Method::at(Verb::Get, "/", "The operator's page", |verb| {
+                on(verb, serve::page)
+            })
+        },
         health("/health"),
         health("/xrpc/_health"),
         status(),
         readers(),
-        other(
-            "/metrics",
-            "text/plain; version=0.0.4",
-            "Numbers for Prometheus",
-        ),
-        anything("/openapi.json", "This description"),
-        anything(
+        Method {
+            output: Output::Other("text/plain; version=0.0.4"),
+            ..Method::at(Verb::Get, "/metrics", "Numbers for Prometheus", |verb| {
+                on(verb, serve::prometheus)
+            })
+        },
+        Method::at(Verb::Get, "/openapi.json", "This description", |verb| {
+            on(verb, serve::service::openapi)
+        })
+        .answers_anything(),
+        Method::at(
+            Verb::Get,
             "/.well-known/did.json",
             "Our DID document, if our DID is one whose document stands here",
+            |verb| on(verb, serve::did_document),
         )
+        .answers_anything()
         .refuses(&[NOT_FOUND]),
     ];
     methods.extend(service(config));
-    methods.extend(dead_letters());
+    methods.extend(operator());
     if config.has_direct() {
         methods.extend(direct());
     }
     methods
 }
 
-fn anything(path: &str, about: &'static str) -> Method {
-    Method {
-        output: Output::Json(Shape::Unknown),
-        ..Method::new(Verb::Get, path, about)
-    }
-}
-
-fn other(path: &str, media: &'static str, about: &'static str) -> Method {
-    Method {
-        output: Output::Other(media),
-        ..Method::new(Verb::Get, path, about)
-    }
-}
-
 fn health(path: &str) -> Method {
-    Method::new(
+    Method::at(
         Verb::Get,
         path,
         "The process answers and its store does too",
+        |verb| on(verb, serve::health),
     )
     .answers(vec![
         always("version", Shape::text()),
@@ -64,28 +66,31 @@ fn health(path: &str) -> Method {
 }
 
 fn status() -> Method {
-    Method::new(Verb::Get, "/status", "Counts, lag and backlog")
-        .answers(vec![
-            always("status", Shape::text()),
-            always("total_records", Shape::count()),
-            always("collections", Shape::list_of("collection")),
-            always("ingestion", Shape::Unknown),
-            always("backfill", Shape::Unknown),
-        ])
-        .naming(
-            "collection",
-            Shape::Object(vec![
-                always("collection", Shape::format("nsid")),
-                always("records", Shape::count()),
-            ]),
-        )
+    Method::at(Verb::Get, "/status", "Counts, lag and backlog", |verb| {
+        on(verb, serve::status)
+    })
+    .answers(vec![
+        always("status", Shape::text()),
+        always("total_records", Shape::count()),
+        always("collections", Shape::list_of("collection")),
+        always("ingestion", Shape::Unknown),
+        always("backfill", Shape::Unknown),
+    ])
+    .naming(
+        "collection",
+        Shape::Object(vec![
+            always("collection", Shape::format("nsid")),
+            always("records", Shape::count()),
+        ]),
+    )
 }
 
 fn readers() -> Method {
-    Method::new(
+    Method::at(
         Verb::Get,
         "/page/readers",
         "Some readers of each feed, for the page",
+        |verb| on(verb, serve::readers),
     )
     .answers(vec![
         always("namespace", Shape::text()),
@@ -105,32 +110,39 @@ fn service(config: &Config) -> Vec<Method> {
     if config.serve.public_url.is_none() {
         return Vec::new();
     }
-    let manifest =
-        Method::new(Verb::Get, "/.well-known/contrail", "The service manifest").answers(vec![
-            always("format", Shape::text()),
-            always("version", Shape::integer()),
-            always("endpoint", Shape::text()),
-            always("namespace", Shape::text()),
-            always("lexicons", Shape::Unknown),
-            always("status", Shape::Unknown),
-            always("collections", Shape::List(Box::new(Shape::Unknown))),
-            always("methods", Shape::List(Box::new(Shape::text()))),
-            or_null("serviceAuth", Shape::Unknown),
-        ]);
+    let manifest = Method::at(
+        Verb::Get,
+        "/.well-known/contrail",
+        "The service manifest",
+        |verb| on(verb, serve::service::well_known),
+    )
+    .answers(vec![
+        always("format", Shape::text()),
+        always("version", Shape::integer()),
+        always("endpoint", Shape::text()),
+        always("namespace", Shape::text()),
+        always("lexicons", Shape::Unknown),
+        always("status", Shape::Unknown),
+        always("collections", Shape::List(Box::new(Shape::Unknown))),
+        always("methods", Shape::List(Box::new(Shape::text()))),
+        or_null("serviceAuth", Shape::Unknown),
+    ]);
     let bundle = || vec![always("lexicons", Shape::List(Box::new(Shape::Unknown)))];
     let digest = in_path("digest", Shape::text(), "as the manifest names it");
     vec![
         manifest,
-        Method::new(
+        Method::at(
             Verb::Get,
             "/lexicons",
             "All lexicons, in the canonical form",
+            |verb| on(verb, serve::service::all_lexicons),
         )
         .answers(bundle()),
-        Method::new(
+        Method::at(
             Verb::Get,
             "/lexicons/{digest}",
             "The same, under its digest",
+            |verb| on(verb, serve::service::lexicons_of_digest),
         )
         .with([digest])
         .answers(bundle())
@@ -150,23 +162,55 @@ fn letter_filters() -> Vec<Parameter> {
     ]
 }
 
+/// What only the operator may ask.
+fn operator() -> Vec<Method> {
+    let mut methods = dead_letters();
+    methods.push(
+        Method::at(
+            Verb::Get,
+            "/admin/explain",
+            "Why a record is, or is not, in a reader's feeds",
+            |verb| on(verb, admin::explain),
+        )
+        .with([
+            needed("reader", Shape::format("at-identifier"), "the reader"),
+            needed("uri", Shape::text(), "the record"),
+            query("feed", Shape::text(), "only this feed"),
+        ])
+        .answers(vec![
+            always("reader", Shape::format("did")),
+            always("uri", Shape::text()),
+            always("feeds", Shape::List(Box::new(Shape::Unknown))),
+        ])
+        .refuses(&[UNKNOWN_FEED]),
+    );
+    let guarded = |method: Method| method.asked_by(Auth::Operator);
+    methods.into_iter().map(guarded).collect()
+}
+
 fn dead_letters() -> Vec<Method> {
     let id = || in_path("id", Shape::integer(), "the number of a dead letter");
     let refused = refusal(400, "NotReplayable", "the letter holds no record");
-    let methods = vec![
-        Method::new(Verb::Get, "/admin/dlq", "Dead letters, newest first")
-            .with(letter_filters())
-            .with([limit(LIMIT_MAX, LIMIT_DEFAULT), cursor()])
-            .answers(vec![
-                always("entries", Shape::List(Box::new(Shape::Unknown))),
-                always("total", Shape::count()),
-                sometimes("cursor", Shape::text()),
-            ])
-            .refuses(&[BAD_CURSOR]),
-        Method::new(
+    vec![
+        Method::at(
+            Verb::Get,
+            "/admin/dlq",
+            "Dead letters, newest first",
+            |verb| on(verb, admin::list),
+        )
+        .with(letter_filters())
+        .with([limit(LIMIT_MAX, LIMIT_DEFAULT), cursor()])
+        .answers(vec![
+            always("entries", Shape::List(Box::new(Shape::Unknown))),
+            always("total", Shape::count()),
+            sometimes("cursor", Shape::text()),
+        ])
+        .refuses(&[BAD_CURSOR]),
+        Method::at(
             Verb::Post,
             "/admin/dlq/replay-all",
             "Tries all dead letters that match again",
+            |verb| on(verb, admin::replay_all),
         )
         .with(letter_filters())
         .answers(vec![
@@ -175,20 +219,26 @@ fn dead_letters() -> Vec<Method> {
             always("buried", Shape::count()),
             always("skipped", Shape::count()),
         ]),
-        Method {
-            output: Output::Json(Shape::Unknown),
-            ..Method::new(Verb::Get, "/admin/dlq/{id}", "One dead letter")
-        }
+        Method::at(Verb::Get, "/admin/dlq/{id}", "One dead letter", |verb| {
+            on(verb, admin::show)
+        })
+        .answers_anything()
         .with([id()])
         .refuses(&[NOT_FOUND]),
-        Method::new(Verb::Delete, "/admin/dlq/{id}", "Forgets a dead letter")
-            .with([id()])
-            .answers(vec![always("deleted", Shape::Boolean)])
-            .refuses(&[NOT_FOUND]),
-        Method::new(
+        Method::at(
+            Verb::Delete,
+            "/admin/dlq/{id}",
+            "Forgets a dead letter",
+            |verb| on(verb, admin::discard),
+        )
+        .with([id()])
+        .answers(vec![always("deleted", Shape::Boolean)])
+        .refuses(&[NOT_FOUND]),
+        Method::at(
             Verb::Post,
             "/admin/dlq/{id}/replay",
             "Tries a dead letter's record again",
+            |verb| on(verb, admin::replay),
         )
         .with([id()])
         .answers(vec![
@@ -196,9 +246,7 @@ fn dead_letters() -> Vec<Method> {
             always("result", Shape::text()),
         ])
         .refuses(&[NOT_FOUND, refused]),
-    ];
-    let operator = |method: Method| method.asked_by(Auth::Operator);
-    methods.into_iter().map(operator).collect()
+    ]
 }
 
 /// Records, follows and feeds of an app without AT Protocol.
@@ -216,57 +264,73 @@ fn direct() -> Vec<Method> {
         "InvalidRecord",
         "the record does not fit its lexicon or rules",
     );
-    let posts = |path, about| {
-        Method {
-            input: Some(Shape::Unknown),
-            ..Method::new(Verb::Post, path, about)
-        }
-        .with([actor_header()])
-        .asked_by(Auth::App)
-        .refuses(&[
-            refused,
-            refusal(409, "Conflict", "somebody else was faster"),
-        ])
+    let posts = |path, about, route| {
+        Method::at(Verb::Post, path, about, route)
+            .takes(Shape::Unknown)
+            .with([actor_header()])
+            .asked_by(Auth::App)
+            .refuses(&[
+                refused,
+                refusal(409, "Conflict", "somebody else was faster"),
+            ])
     };
     methods.extend([
-        posts("/follow", "A person follows another, or a key").answers(changed()),
-        posts("/unfollow", "The same, undone").answers(changed()),
-        posts("/follow-many", "A first sign-in: many follows at once")
-            .answers(vec![
-                always("user", Shape::Any),
-                always("followed", Shape::count()),
-                always("drawn", Shape::Boolean),
-            ])
-            .refuses(&[refusal(400, "FollowCount", "too few or too many")]),
-        posts("/tokens", "A token with which a reader reads").answers(vec![
+        posts("/follow", "A person follows another, or a key", |verb| {
+            on(verb, direct::follow_one)
+        })
+        .answers(changed()),
+        posts("/unfollow", "The same, undone", |verb| {
+            on(verb, direct::unfollow)
+        })
+        .answers(changed()),
+        posts(
+            "/follow-many",
+            "A first sign-in: many follows at once",
+            |verb| on(verb, direct::follow_many),
+        )
+        .answers(vec![
+            always("user", Shape::Any),
+            always("followed", Shape::count()),
+            always("drawn", Shape::Boolean),
+        ])
+        .refuses(&[refusal(400, "FollowCount", "too few or too many")]),
+        posts("/tokens", "A token with which a reader reads", |verb| {
+            on(verb, direct::mint)
+        })
+        .answers(vec![
             always("user", Shape::Any),
             always("token", Shape::text()),
             always("expires_at", Shape::format("datetime")),
         ]),
-        Method::new(
-            Verb::Get,
-            "/feed",
-            "A reader's feed; the cursor is a post's id",
-        )
-        .with([
-            query("cursor", Shape::text(), "the id of the last post had"),
-            limit(100, 10),
-            query(
-                "user",
-                Shape::text(),
-                "the reader, where the direct API is open",
-            ),
-            actor_header(),
-        ])
-        .answers(vec![
-            always("posts", Shape::List(Box::new(Shape::Unknown))),
-            or_null("next_cursor", Shape::text()),
-            always("has_more", Shape::Boolean),
-        ])
-        .asked_by(Auth::AppOrReader)
-        .refuses(&[BAD_CURSOR]),
     ]);
+    methods.push(direct_feed());
     methods
+}
+
+fn direct_feed() -> Method {
+    Method::at(
+        Verb::Get,
+        "/feed",
+        "A reader's feed; the cursor is a post's id",
+        |verb| on(verb, direct::feed),
+    )
+    .with([
+        query("cursor", Shape::text(), "the id of the last post had"),
+        limit(100, 10),
+        query(
+            "user",
+            Shape::text(),
+            "the reader, where the direct API is open",
+        ),
+        actor_header(),
+    ])
+    .answers(vec![
+        always("posts", Shape::List(Box::new(Shape::Unknown))),
+        or_null("next_cursor", Shape::text()),
+        always("has_more", Shape::Boolean),
+    ])
+    .asked_by(Auth::AppOrReader)
+    .refuses(&[BAD_CURSOR])
 }
 
 fn actor_header() -> Parameter {
@@ -283,46 +347,52 @@ fn direct_records() -> Vec<Method> {
         "the record does not fit its lexicon or rules",
     );
     vec![
-        Method::new(Verb::Get, "/records/{collection}", "Records, newest first")
-            .with([
-                collection(),
-                query("actor", Shape::text(), "only this person's"),
-                limit(LIMIT_MAX, LIMIT_DEFAULT),
-                cursor(),
-            ])
-            .answers(vec![
-                always("records", Shape::List(Box::new(Shape::Unknown))),
-                sometimes("cursor", Shape::text()),
-            ])
-            .asked_by(Auth::AppOrReader)
-            .refuses(&[BAD_CURSOR, NOT_FOUND]),
-        Method {
-            output: Output::Json(Shape::Unknown),
-            ..Method::new(
-                Verb::Get,
-                "/records/{collection}/{id}",
-                "One record as it was put",
-            )
-        }
+        Method::at(
+            Verb::Get,
+            "/records/{collection}",
+            "Records, newest first",
+            |verb| on(verb, direct::list_records),
+        )
+        .with([
+            collection(),
+            query("actor", Shape::text(), "only this person's"),
+            limit(LIMIT_MAX, LIMIT_DEFAULT),
+            cursor(),
+        ])
+        .answers(vec![
+            always("records", Shape::List(Box::new(Shape::Unknown))),
+            sometimes("cursor", Shape::text()),
+        ])
+        .asked_by(Auth::AppOrReader)
+        .refuses(&[BAD_CURSOR, NOT_FOUND]),
+        Method::at(
+            Verb::Get,
+            "/records/{collection}/{id}",
+            "One record as it was put",
+            |verb| on(verb, direct::get_record),
+        )
+        .answers_anything()
         .with([collection(), id()])
         .asked_by(Auth::AppOrReader)
         .refuses(&[NOT_FOUND]),
-        Method {
-            input: Some(Shape::Unknown),
-            output: Output::Json(Shape::Unknown),
-            ..Method::new(Verb::Put, "/records/{collection}/{id}", "Puts a record")
-        }
+        Method::at(
+            Verb::Put,
+            "/records/{collection}/{id}",
+            "Puts a record",
+            |verb| on(verb, direct::put_record),
+        )
+        .takes(Shape::Unknown)
+        .answers_anything()
         .with([collection(), id(), actor_header()])
         .asked_by(Auth::App)
         .refuses(&[NOT_FOUND, conflict, refused]),
-        Method {
-            output: Output::Json(Shape::Unknown),
-            ..Method::new(
-                Verb::Delete,
-                "/records/{collection}/{id}",
-                "Deletes a record",
-            )
-        }
+        Method::at(
+            Verb::Delete,
+            "/records/{collection}/{id}",
+            "Deletes a record",
+            |verb| on(verb, direct::delete_record),
+        )
+        .answers_anything()
         .with([collection(), id(), actor_header()])
         .asked_by(Auth::App)
         .refuses(&[NOT_FOUND, conflict]),

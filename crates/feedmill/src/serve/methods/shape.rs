@@ -1,7 +1,10 @@
 //! Shapes: what parameters and bodies look like.
 //!
 //! Only what a lexicon can say too, so that one shape becomes a lexicon's
-//! schema and an OpenAPI document's without loss.
+//! schema and an OpenAPI document's without loss. Both are written by one walk
+//! over the shape; a [`Dialect`] says where they differ.
+
+use serde_json::{Map, Value, json};
 
 /// What a value looks like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +38,8 @@ pub enum Need {
     Sometimes,
     /// It is there, and may be null.
     OrNull,
+    /// It may be absent, and may be null.
+    Perhaps,
 }
 
 /// One field of an object.
@@ -105,4 +110,86 @@ pub fn or_null(name: &str, shape: Shape) -> Field {
         need: Need::OrNull,
         ..always(name, shape)
     }
+}
+
+/// A field that may be absent, and may be null.
+pub fn perhaps(name: &str, shape: Shape) -> Field {
+    Field {
+        need: Need::Perhaps,
+        ..always(name, shape)
+    }
+}
+
+/// Where one language of schemas differs from the other.
+pub(super) trait Dialect {
+    /// A text of a format that lexicons know.
+    fn format(&self, format: &str) -> Value;
+    /// An object of which nothing is said.
+    fn unknown(&self) -> Value;
+    /// Anything at all.
+    fn any(&self) -> Value;
+    /// One of the method's named shapes.
+    fn named(&self, name: &str) -> Value;
+    /// The same, where a field may be null.
+    fn nullable(&self, schema: Value) -> Value;
+    /// What an object says of fields that may be null, beside what each says of itself.
+    fn object(&self, object: &mut Map<String, Value>, nullable: Vec<&str>);
+}
+
+impl Shape {
+    /// The schema of this shape.
+    pub(super) fn schema(&self, dialect: &dyn Dialect) -> Value {
+        match self {
+            Self::Text { format: None } => json!({"type": "string"}),
+            Self::Text {
+                format: Some(format),
+            } => dialect.format(format),
+            Self::Choice(choices) => json!({"type": "string", "enum": choices}),
+            Self::Integer {
+                least,
+                most,
+                default,
+            } => {
+                let bounds = [("minimum", least), ("maximum", most), ("default", default)];
+                let mut found = Map::from_iter([("type".to_owned(), json!("integer"))]);
+                for (name, bound) in bounds {
+                    found.extend(bound.map(|bound| (name.to_owned(), bound.into())));
+                }
+                Value::Object(found)
+            }
+            Self::Boolean => json!({"type": "boolean"}),
+            Self::Unknown => dialect.unknown(),
+            Self::Any => dialect.any(),
+            Self::List(items) => json!({"type": "array", "items": items.schema(dialect)}),
+            Self::Named(name) => dialect.named(name),
+            Self::Object(fields) => object(fields, dialect),
+        }
+    }
+}
+
+fn object(fields: &[Field], dialect: &dyn Dialect) -> Value {
+    let names = |needs: [Need; 2]| -> Vec<&str> {
+        let found = fields.iter().filter(|field| needs.contains(&field.need));
+        found.map(|field| field.name.as_str()).collect()
+    };
+    let required = names([Need::Always, Need::OrNull]);
+    let properties: Map<String, Value> = fields
+        .iter()
+        .map(|field| {
+            let schema = field.shape.schema(dialect);
+            let schema = match field.need {
+                Need::OrNull | Need::Perhaps => dialect.nullable(schema),
+                Need::Always | Need::Sometimes => schema,
+            };
+            (field.name.clone(), schema)
+        })
+        .collect();
+    let mut found = Map::new();
+    found.insert("type".into(), "object".into());
+    if !required.is_empty() {
+        found.insert("required".into(), required.into());
+    }
+    dialect.object(&mut found, names([Need::OrNull, Need::Perhaps]));
+    found.insert("properties".into(), Value::Object(properties));
+    Value::Object(found)
 }

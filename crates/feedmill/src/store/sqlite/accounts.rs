@@ -8,6 +8,7 @@ use record::cid::Cid;
 use rusqlite::{Error, OptionalExtension, params};
 
 use super::apply::{Apply, Author, Place, Stamp};
+use super::shelf::Shelf;
 use crate::clock::Micros;
 use crate::store::account::AccountStatus;
 use crate::store::batch::{Chain, Commit, Item, Op, Snapshot, Verdict};
@@ -17,6 +18,9 @@ use crate::store::change::Change;
 pub(super) const IN_STEP: i64 = 0;
 pub(super) const DUE: i64 = 1;
 pub(super) const HOLDING: i64 = 2;
+
+/// What streams say instead of a handle that could not be confirmed; whoever had one keeps it.
+const NO_HANDLE: &str = "handle.invalid";
 
 /// An account's row.
 #[derive(Debug, Clone, Default)]
@@ -357,10 +361,13 @@ impl<'a> Apply<'a> {
             let Some(id) = self.ids.lanes.get(index) else {
                 continue;
             };
-            let mut statement = self.tx.prepare_cached(
-                "SELECT r.rkey FROM published p JOIN record r ON r.id = p.record WHERE p.lane = ?1 AND p.key = ?2",
-            )?;
-            let rkeys = statement.query_map(params![id, author], |row| row.get::<_, String>(0))?;
+            let shelf = Shelf::of(*id);
+            let mut statement = self.tx.prepare_cached(&format!(
+                "SELECT r.rkey FROM {} p CROSS JOIN record r ON r.id = p.record WHERE p.lane = ?1 AND p.key = ?2",
+                shelf.published
+            ))?;
+            let rkeys =
+                statement.query_map([shelf.number, author], |row| row.get::<_, String>(0))?;
             for rkey in rkeys {
                 found.push((lane.nsid.clone(), rkey?));
             }
@@ -491,6 +498,7 @@ impl<'a> Apply<'a> {
             self.tally.filtered += 1;
             return Ok(());
         };
+        let handle = handle.filter(|handle| *handle != NO_HANDLE);
         let changed = self
             .tx
             .prepare_cached("UPDATE account SET handle = coalesce(?2, handle), handle_us = ?3 WHERE key = ?1 AND handle_us < ?3")?

@@ -11,7 +11,7 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 use super::derive::{self, Ids, Subject};
 use super::names::{Names, hash};
 use super::pending::{Origin, Turn};
-use super::reference;
+use super::reference::{self, Link};
 use crate::clock::Micros;
 use crate::store::account::Accounting;
 use crate::store::batch::{Op, Put, Verdict};
@@ -203,31 +203,31 @@ impl Apply<'_> {
         let time = put.time_us.filter(|time| *time <= seen).unwrap_or(seen);
         let body = String::from_utf8_lossy(&put.body);
         let cid = put.cid.as_ref().map(|cid| cid.as_bytes().as_slice());
+        let links = reference::to_text(&put.links)?;
         let mut place_again = true;
         let id = match &stored {
             Some(old) => {
                 if old.state == LIVE {
-                    place_again = self.unplace_if_moved(at, old, time, put)?;
+                    let was = self.was(at, old.id)?;
+                    self.forget_links(old.id, &was.links)?;
+                    place_again = self.unplace_if_moved(at, old, time, put, &was.derived)?;
                 } else {
                     *self.live.entry(at.collection).or_default() += 1;
                 }
                 self.tx
-                    .prepare_cached("UPDATE record SET rev = ?2, state = 0, time = ?3, seen = ?4, cid = ?5, body = ?6 WHERE id = ?1")?
-                    .execute(params![old.id, stamp.rev.cast_signed(), time, seen, cid, body])?;
-                self.tx
-                    .prepare_cached("DELETE FROM reference WHERE id BETWEEN ?1 AND ?2")?
-                    .execute(reference::places(old.id))?;
+                    .prepare_cached("UPDATE record SET rev = ?2, state = 0, time = ?3, seen = ?4, cid = ?5, body = ?6, links = ?7 WHERE id = ?1")?
+                    .execute(params![old.id, stamp.rev.cast_signed(), time, seen, cid, body, links])?;
                 old.id
             }
             None => {
                 *self.live.entry(at.collection).or_default() += 1;
                 self.tx
                     .prepare_cached(
-                        "INSERT INTO record (hash, collection, author, rkey, rev, state, time, seen, cid, body)
-                         VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9)",
+                        "INSERT INTO record (hash, collection, author, rkey, tail, rev, state, time, seen, cid, body, links)
+                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8, ?9, ?10, ?11)",
                     )?
                     .execute(params![
-                        hash(&at.uri), at.collection, at.author.key, at.rkey, stamp.rev.cast_signed(), time, seen, cid, body
+                        hash(&at.uri), at.collection, at.author.key, at.rkey, at.tail(), stamp.rev.cast_signed(), time, seen, cid, body, links
                     ])?;
                 self.tx.last_insert_rowid()
             }
@@ -277,19 +277,19 @@ impl Apply<'_> {
         old: &Stored,
         time: i64,
         put: &Put,
+        was: &Derived,
     ) -> Result<bool, Error> {
-        let was = self.derived(at, old.id)?;
-        if was == put.derived && old.time == time {
+        if *was == put.derived && old.time == time {
             return Ok(false);
         }
         let subject = at.subject(old.id, old.time);
-        self.books().strike(self.names, subject, at.nsid, &was)?;
+        self.books().strike(self.names, subject, at.nsid, was)?;
         let lanes = derive::remove(
             self.tx,
             self.names,
             self.ids,
             subject,
-            &was,
+            was,
             &mut self.changes,
         )?;
         // For those who draw, a moved record is a delete and an insert.
@@ -301,17 +301,17 @@ impl Apply<'_> {
         Ok(true)
     }
 
-    fn derived(&self, at: &Place<'_>, id: i64) -> Result<Derived, Error> {
-        let body: Option<String> = self
+    /// What a stored record derived.
+    fn was(&self, at: &Place<'_>, id: i64) -> Result<Was, Error> {
+        let (body, links): (Option<String>, Option<String>) = self
             .tx
-            .prepare_cached("SELECT body FROM record WHERE id = ?1")?
-            .query_row([id], |row| row.get(0))?;
-        Ok(derive::of_body(
-            self.plan,
-            at.nsid,
-            at.author.did,
-            body.as_deref().unwrap_or("null"),
-        ))
+            .prepare_cached("SELECT body, links FROM record WHERE id = ?1")?
+            .query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let body = body.as_deref().unwrap_or("null");
+        Ok(Was {
+            derived: derive::of_body(self.plan, at.nsid, at.author.did, body),
+            links: reference::from_text(links.as_deref())?,
+        })
     }
 
     /// Leaves a tombstone, whatever stood there.
@@ -325,14 +325,15 @@ impl Apply<'_> {
         let Some(old) = stored else {
             self.tx
                 .prepare_cached(
-                    "INSERT INTO record (hash, collection, author, rkey, rev, state, time, seen)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)",
+                    "INSERT INTO record (hash, collection, author, rkey, tail, rev, state, time, seen)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)",
                 )?
                 .execute(params![
                     hash(&at.uri),
                     at.collection,
                     at.author.key,
                     at.rkey,
+                    at.tail(),
                     stamp.rev.cast_signed(),
                     state,
                     self.seen_us()
@@ -344,7 +345,7 @@ impl Apply<'_> {
         }
         self.tx
             .prepare_cached(
-                "UPDATE record SET rev = ?2, state = ?3, cid = NULL, body = NULL WHERE id = ?1",
+                "UPDATE record SET rev = ?2, state = ?3, cid = NULL, body = NULL, links = NULL WHERE id = ?1",
             )?
             .execute(params![old.id, stamp.rev.cast_signed(), state])?;
         Ok(())
@@ -352,20 +353,19 @@ impl Apply<'_> {
 
     /// Takes a live record out of every lane, follow list and reference table.
     pub(super) fn withdraw(&mut self, at: &Place<'_>, id: i64, time: i64) -> Result<(), Error> {
-        let was = self.derived(at, id)?;
+        let Was { derived, links } = self.was(at, id)?;
         let subject = at.subject(id, time);
-        self.books().strike(self.names, subject, at.nsid, &was)?;
+        self.books()
+            .strike(self.names, subject, at.nsid, &derived)?;
         let lanes = derive::remove(
             self.tx,
             self.names,
             self.ids,
             subject,
-            &was,
+            &derived,
             &mut self.changes,
         )?;
-        self.tx
-            .prepare_cached("DELETE FROM reference WHERE id BETWEEN ?1 AND ?2")?
-            .execute(reference::places(id))?;
+        self.forget_links(id, &links)?;
         *self.live.entry(at.collection).or_default() -= 1;
         self.changes.push(Change::Delete {
             record: id,
@@ -375,18 +375,31 @@ impl Apply<'_> {
         Ok(())
     }
 
-    fn refer(&mut self, id: i64, links: &[(String, String)]) -> Result<(), Error> {
-        let [first, last] = reference::places(id);
-        for (place, (path, target)) in (first..=last).rev().zip(links) {
-            let path = self.names.path(self.tx, path)?;
+    fn refer(&self, id: i64, links: &[Link]) -> Result<(), Error> {
+        for (_, target) in links {
+            // A record may name one target at several paths.
             self.tx
-                .prepare_cached(
-                    "INSERT INTO reference (id, path, uri, target) VALUES (?1, ?2, ?3, ?4)",
-                )?
-                .execute(params![place, path, target, hash(target)])?;
+                .prepare_cached("INSERT OR IGNORE INTO reference (target, record) VALUES (?1, ?2)")?
+                .execute([hash(target), id])?;
         }
         Ok(())
     }
+
+    fn forget_links(&self, id: i64, links: &[Link]) -> Result<(), Error> {
+        for (_, target) in links {
+            self.tx
+                .prepare_cached("DELETE FROM reference WHERE target = ?1 AND record = ?2")?
+                .execute([hash(target), id])?;
+        }
+        Ok(())
+    }
+}
+
+/// What a stored record derived, and what it refers to.
+#[derive(Debug)]
+struct Was {
+    derived: Derived,
+    links: Vec<Link>,
 }
 
 /// Where an operation lands.
@@ -400,6 +413,10 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
+    fn tail(&self) -> String {
+        format!("{}/{}", self.author.did, self.rkey)
+    }
+
     fn subject(&self, record: i64, time: i64) -> Subject<'_> {
         Subject {
             record,

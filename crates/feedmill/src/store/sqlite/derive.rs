@@ -7,6 +7,7 @@ use rusqlite::{Connection, Error, params};
 
 use super::group::{self, Touch};
 use super::names::Names;
+use super::shelf::has_rows;
 use crate::store::change::{Change, Published};
 use crate::store::plan::{Derived, Plan};
 
@@ -62,12 +63,14 @@ pub(super) fn add(
         for key in keys {
             numbers.push(names.key(tx, key)?);
         }
-        for key in &numbers {
-            tx.prepare_cached("INSERT OR REPLACE INTO published (lane, key, time, tail, record) VALUES (?1, ?2, ?3, ?4, ?5)")?
-                .execute(params![lane, key, subject.time, tail, subject.record])?;
+        if has_rows(lane) {
+            for key in &numbers {
+                tx.prepare_cached("INSERT OR REPLACE INTO published (lane, key, time, tail, record) VALUES (?1, ?2, ?3, ?4, ?5)")?
+                    .execute(params![lane, key, subject.time, tail, subject.record])?;
+            }
+            tx.prepare_cached("INSERT OR REPLACE INTO recent (lane, time, tail, record, keys) VALUES (?1, ?2, ?3, ?4, ?5)")?
+                .execute(params![lane, subject.time, tail, subject.record, pack(&numbers)])?;
         }
-        tx.prepare_cached("INSERT OR REPLACE INTO recent (lane, time, tail, record, keys) VALUES (?1, ?2, ?3, ?4, ?5)")?
-            .execute(params![lane, subject.time, tail, subject.record, pack(&numbers)])?;
         places.push(Published {
             lane,
             time_us: subject.time,
@@ -119,15 +122,18 @@ pub(super) fn remove(
         };
         let mut numbers = Vec::with_capacity(keys.len());
         for key in keys {
-            let key = names.key(tx, key)?;
-            numbers.push(key);
-            tx.prepare_cached(
-                "DELETE FROM published WHERE lane = ?1 AND key = ?2 AND time = ?3 AND tail = ?4",
-            )?
-            .execute(params![lane, key, subject.time, tail])?;
+            numbers.push(names.key(tx, key)?);
         }
-        tx.prepare_cached("DELETE FROM recent WHERE lane = ?1 AND time = ?2 AND tail = ?3")?
-            .execute(params![lane, subject.time, tail])?;
+        if has_rows(lane) {
+            for key in &numbers {
+                tx.prepare_cached(
+                    "DELETE FROM published WHERE lane = ?1 AND key = ?2 AND time = ?3 AND tail = ?4",
+                )?
+                .execute(params![lane, key, subject.time, tail])?;
+            }
+            tx.prepare_cached("DELETE FROM recent WHERE lane = ?1 AND time = ?2 AND tail = ?3")?
+                .execute(params![lane, subject.time, tail])?;
+        }
         places.push(Published {
             lane,
             time_us: subject.time,

@@ -1,18 +1,21 @@
 //! A reader's feed from durable rows alone: exact at any depth, in one snapshot.
 //!
-//! Up to [`SEEK_KEYS_MAX`] followed keys it merges the keys' own rows, found
-//! by seeks; beyond that it walks the lane by time and asks of each record
-//! whether one of its keys is followed. Both give the same entries in the
-//! same order, so the choice is one of cost alone.
+//! A page is found by walking the lane by time, asking of each record whether
+//! one of its keys is followed, or by merging the followed keys' own rows, each
+//! found by a seek. Both give the same entries in the same order, so the choice
+//! is one of cost alone: a seek costs as much as tens of rows walked. For few
+//! keys there are few seeks; for very many there would be too many; in between
+//! a walk is tried, short enough to be lost in what the seeks would cost.
 
 use std::collections::{BinaryHeap, HashSet, VecDeque};
 
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
-use super::derive::{Ids, unpack};
+use super::derive::Ids;
 use super::names::find_key;
 use super::pick::{Gate, Pick};
 use super::read::{ROW, ROW_FROM, VISIBLE, tail, to_row, uri};
+use super::shelf::{Shelf, keys_in};
 use super::sieve::passes;
 use crate::store::AccountStatus;
 use crate::store::page::{FeedQuery, Page, Position, Row};
@@ -20,6 +23,10 @@ use crate::store::plan::{Plan, SourceId};
 
 /// Followed keys up to which each is sought on its own.
 const SEEK_KEYS_MAX: usize = 5_000;
+/// Followed keys from which on a walk is tried before they are sought.
+const WALK_KEYS_MIN: usize = 32;
+/// Rows of such a walk for each key that would be sought.
+const WALKED_PER_KEY: usize = 2;
 /// Rows fetched from one stream at a time, at most.
 const CHUNK_MAX: usize = 256;
 
@@ -113,16 +120,21 @@ pub(super) fn feed(
     } else {
         None
     };
-    let mut merge = Merge::new(
-        connection,
-        ids,
-        lanes,
-        followed,
-        hidden,
-        from,
-        query.scan_max,
-    )?;
+    let mut merge = Merge::over(connection, ids, lanes, followed, hidden);
+    if let Some(page) = merge.walked(query, &caps)? {
+        return Ok(page);
+    }
+    merge.begin(merge.way(), from, query.scan_max)?;
     merge.page(query, caps)
+}
+
+/// How candidates are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The lane by time, row by row.
+    Walk,
+    /// Each followed key by itself.
+    Seek,
 }
 
 /// What a reader sees of one lane.
@@ -157,13 +169,24 @@ fn looked_up(
         scan_max: query.scan_max,
     };
     match (seen.cap, &query.lens.sort) {
-        (None, _) => pick.page(),
+        (None, _) => pick.page(&|scan_max| {
+            let (followed, hidden) = (seen.followed.clone(), seen.hidden.clone());
+            let lanes = vec![seen.lane];
+            let mut merge = Merge::over(connection, ids, lanes, followed, hidden);
+            merge.begin(merge.way(), query.before.as_ref(), scan_max)?;
+            let bounded = FeedQuery {
+                scan_max,
+                ..query.clone()
+            };
+            merge.page(&bounded, vec![None])
+        }),
         (Some(_), None) => Ok(None),
         (Some(_), Some(sort)) => {
             // A feed that ends is no longer than its cap: all of it is read, then sorted.
             let (followed, hidden) = (seen.followed.clone(), seen.hidden.clone());
             let lanes = vec![seen.lane];
-            let mut merge = Merge::new(connection, ids, lanes, followed, hidden, None, usize::MAX)?;
+            let mut merge = Merge::over(connection, ids, lanes, followed, hidden);
+            merge.begin(merge.way(), None, usize::MAX)?;
             let all = FeedQuery {
                 before: None,
                 limit: usize::MAX,
@@ -206,17 +229,53 @@ fn keys_of(
 }
 
 impl<'a> Merge<'a> {
-    fn new(
+    fn over(
         connection: &'a Connection,
         ids: &'a Ids,
         lanes: Vec<(i64, &'a str)>,
         followed: HashSet<i64>,
         hidden: HashSet<i64>,
-        from: Option<&Position>,
-        scan_max: usize,
-    ) -> Result<Self, Error> {
-        let mut streams = Vec::new();
-        for (lane, (_, nsid)) in lanes.iter().enumerate() {
+    ) -> Self {
+        Self {
+            connection,
+            ids,
+            lanes,
+            followed,
+            hidden,
+            streams: Vec::new(),
+            heads: BinaryHeap::new(),
+            looked: 0,
+        }
+    }
+
+    fn way(&self) -> Way {
+        match self.followed.len() > SEEK_KEYS_MAX {
+            true => Way::Walk,
+            false => Way::Seek,
+        }
+    }
+
+    /// The page by a short walk; `None` if it is not worth trying, or did not suffice.
+    fn walked(&mut self, query: &FeedQuery, caps: &[Option<usize>]) -> Result<Option<Page>, Error> {
+        let sought = self.followed.len();
+        if !(WALK_KEYS_MIN..=SEEK_KEYS_MAX).contains(&sought) || caps.iter().any(Option::is_some) {
+            return Ok(None);
+        }
+        let short = FeedQuery {
+            scan_max: sought * WALKED_PER_KEY,
+            ..query.clone()
+        };
+        self.begin(Way::Walk, query.before.as_ref(), short.scan_max)?;
+        let page = self.page(&short, caps.to_vec())?;
+        Ok((page.rows.len() == query.limit || page.next.is_none()).then_some(page))
+    }
+
+    /// Opens the streams below `from`; what an earlier way had found is forgotten.
+    fn begin(&mut self, way: Way, from: Option<&Position>, scan_max: usize) -> Result<(), Error> {
+        self.streams.clear();
+        self.heads.clear();
+        self.looked = 0;
+        for (lane, (_, nsid)) in self.lanes.iter().enumerate() {
             let after = start(from, nsid);
             let stream = |key| Stream {
                 lane,
@@ -226,29 +285,21 @@ impl<'a> Merge<'a> {
                 chunk: 1,
                 ended: false,
             };
-            if followed.len() <= SEEK_KEYS_MAX {
-                streams.extend(followed.iter().map(|key| stream(Some(*key))));
-            } else {
-                streams.push(Stream {
+            match way {
+                Way::Seek => {
+                    let keys = self.followed.iter();
+                    self.streams.extend(keys.map(|key| stream(Some(*key))));
+                }
+                Way::Walk => self.streams.push(Stream {
                     chunk: CHUNK_MAX,
                     ..stream(None)
-                });
+                }),
             }
         }
-        let mut merge = Self {
-            connection,
-            ids,
-            lanes,
-            followed,
-            hidden,
-            streams,
-            heads: BinaryHeap::new(),
-            looked: 0,
-        };
-        for stream in 0..merge.streams.len() {
-            merge.advance(stream, scan_max)?;
+        for stream in 0..self.streams.len() {
+            self.advance(stream, scan_max)?;
         }
-        Ok(merge)
+        Ok(())
     }
 
     fn page(&mut self, query: &FeedQuery, caps: Vec<Option<usize>>) -> Result<Page, Error> {
@@ -364,12 +415,17 @@ impl Stream {
         let mut in_vain = 0;
         let limit = self.chunk as i64;
         let (time, tail) = self.after.clone();
+        let Shelf {
+            published,
+            recent,
+            number,
+        } = Shelf::of(lane);
         if let Some(key) = self.key {
-            let mut statement = connection.prepare_cached(
-                "SELECT time, tail, record FROM published WHERE lane = ?1 AND key = ?2 AND (time, tail) < (?3, ?4)
+            let mut statement = connection.prepare_cached(&format!(
+                "SELECT time, tail, record FROM {published} WHERE lane = ?1 AND key = ?2 AND (time, tail) < (?3, ?4)
                  ORDER BY time DESC, tail DESC LIMIT ?5",
-            )?;
-            let mut rows = statement.query(params![lane, key, time, tail, limit])?;
+            ))?;
+            let mut rows = statement.query(params![number, key, time, tail, limit])?;
             while let Some(row) = rows.next()? {
                 read += 1;
                 self.after = (row.get(0)?, row.get(1)?);
@@ -377,15 +433,15 @@ impl Stream {
                     .push_back((self.after.0, self.after.1.clone(), row.get(2)?));
             }
         } else {
-            let mut statement = connection.prepare_cached(
-                "SELECT time, tail, record, keys FROM recent WHERE lane = ?1 AND (time, tail) < (?2, ?3)
+            let mut statement = connection.prepare_cached(&format!(
+                "SELECT time, tail, record, keys FROM {recent} WHERE lane = ?1 AND (time, tail) < (?2, ?3)
                  ORDER BY time DESC, tail DESC LIMIT ?4",
-            )?;
-            let mut rows = statement.query(params![lane, time, tail, limit])?;
+            ))?;
+            let mut rows = statement.query(params![number, time, tail, limit])?;
             while let Some(row) = rows.next()? {
                 read += 1;
                 self.after = (row.get(0)?, row.get(1)?);
-                if unpack(row.get_ref(3)?.as_blob()?).any(|key| followed.contains(&key)) {
+                if keys_in(row.get_ref(3)?)?.any(|key| followed.contains(&key)) {
                     self.buffer
                         .push_back((self.after.0, self.after.1.clone(), row.get(2)?));
                 } else {

@@ -6,6 +6,7 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::names::hash;
 use super::read::{ROW_FROM, VISIBLE, split};
+use super::reference;
 use crate::store::graph::{Direction, Edge, Node, Walk, Walked};
 
 pub(super) fn walk(connection: &Connection, walk: &Walk) -> Result<Walked, Error> {
@@ -93,42 +94,41 @@ impl Walker<'_> {
     }
 
     /// One more than there is room for, so that a bound that was met is noticed.
-    fn room(&self) -> i64 {
-        i64::try_from(self.walk.edges_max + 1).unwrap_or(i64::MAX)
+    fn room(&self) -> usize {
+        self.walk.edges_max.saturating_add(1)
     }
 
     fn named_by(&self, uri: &str) -> Result<Vec<(String, String)>, Error> {
         let Some(record) = number(self.connection, uri)? else {
             return Ok(Vec::new());
         };
-        let [first, last] = super::reference::places(record);
-        self.connection
-            .prepare_cached(
-                "SELECT p.text, f.uri FROM reference f JOIN path p ON p.id = f.path
-                 WHERE f.id BETWEEN ?1 AND ?4 AND (?2 IS NULL OR p.text = ?2) ORDER BY f.id DESC LIMIT ?3",
-            )?
-            .query_map(params![first, self.walk.path, self.room(), last], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })?
-            .collect()
+        let path = self.walk.path.as_deref();
+        let links = reference::links(self.connection, record)?.into_iter();
+        Ok(links
+            .filter(|(at, _)| path.is_none_or(|path| path == at))
+            .take(self.room())
+            .collect())
     }
 
     fn naming(&self, uri: &str) -> Result<Vec<(String, String)>, Error> {
-        self.connection
-            .prepare_cached(&format!(
-                "SELECT k.text, c.nsid, r.rkey, p.text FROM reference f CROSS JOIN path p ON p.id = f.path
-                 CROSS JOIN {ROW_FROM} WHERE f.target = ?1 AND f.uri = ?2 AND (?3 IS NULL OR p.text = ?3)
-                 AND r.id = f.record AND {VISIBLE} ORDER BY f.id DESC LIMIT ?4"
-            ))?
-            .query_map(
-                params![hash(uri), uri, self.walk.path, self.room()],
-                |row| {
-                    let (did, nsid, rkey): (String, String, String) =
-                        (row.get(0)?, row.get(1)?, row.get(2)?);
-                    Ok((format!("at://{did}/{nsid}/{rkey}"), row.get(3)?))
-                },
-            )?
-            .collect()
+        let mut statement = self.connection.prepare_cached(&format!(
+            "SELECT k.text, c.nsid, r.rkey, r.links FROM reference f CROSS JOIN {ROW_FROM}
+             WHERE f.target = ?1 AND r.id = f.record AND {VISIBLE} ORDER BY f.record DESC"
+        ))?;
+        let mut rows = statement.query([hash(uri)])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()?
+            && found.len() < self.room()
+        {
+            let (did, nsid, rkey): (String, String, String) =
+                (row.get(0)?, row.get(1)?, row.get(2)?);
+            let links = reference::from_text(row.get_ref(3)?.as_str_or_null()?)?;
+            let from = format!("at://{did}/{nsid}/{rkey}");
+            let paths = reference::paths_to(&links, uri, self.walk.path.as_deref());
+            found.extend(paths.map(|path| (from.clone(), path.to_owned())));
+        }
+        found.truncate(self.room());
+        Ok(found)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use rusqlite::{Connection, Error, params};
 
-use super::derive::{Ids, unpack};
+use super::derive::Ids;
 use super::outbox;
 use super::read::uri;
+use super::shelf::{Shelf, keys_in};
 use crate::store::change::Loaded;
 use crate::store::plan::{Plan, SourceId};
 
@@ -22,16 +23,18 @@ pub(super) fn load(
         visit(Loaded::Hidden { key: key? });
     }
     for (lane, &number) in plan.lanes.iter().zip(&ids.lanes) {
-        let mut statement = connection.prepare_cached(
-            "SELECT p.time, p.tail, p.record, p.keys, r.author FROM recent p CROSS JOIN record r
+        let shelf = Shelf::of(number);
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT p.time, p.tail, p.record, p.keys, r.author FROM {} p CROSS JOIN record r
              WHERE p.lane = ?1 AND r.id = p.record ORDER BY p.time DESC, p.tail DESC LIMIT ?2",
-        )?;
-        let mut rows = statement.query(params![number, lane_max as i64])?;
+            shelf.recent
+        ))?;
+        let mut rows = statement.query(params![shelf.number, lane_max as i64])?;
         let (mut count, mut last) = (0, None);
         while let Some(row) = rows.next()? {
             let tail: String = row.get(1)?;
             let uri = uri(&lane.nsid, &tail);
-            let keys: Vec<i64> = unpack(row.get_ref(3)?.as_blob()?).collect();
+            let keys: Vec<i64> = keys_in(row.get_ref(3)?)?.collect();
             let time_us = row.get(0)?;
             visit(Loaded::Record {
                 lane: number,

@@ -27,6 +27,7 @@ mod read;
 mod rebuild;
 mod reference;
 mod schema;
+mod shelf;
 mod sieve;
 mod tally;
 mod version;

@@ -1,9 +1,10 @@
-//! Strings that become integers: keys, collections, reference paths.
+//! Strings that become integers: keys and collections.
 //!
 //! A hash finds the row and the text confirms it, so two strings with one
 //! hash are two keys. The writer keeps the busiest ids in memory.
 
 use quick_cache::unsync::Cache;
+use record::tid::Tid;
 use rusqlite::{Connection, Error, OptionalExtension, params};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -13,8 +14,28 @@ use super::accounts::Known;
 const CACHED_MAX: usize = 200_000;
 
 /// The integer that stands for a long string in an index.
+///
+/// A URI whose record key is a TID is numbered by its time first: what is new,
+/// and what new records name, then lies close together in every index by
+/// hash, and a batch touches a few pages instead of one for each entry. Eight
+/// seconds share a time, and thirty-two bits of hash tell their URIs apart.
+/// Everything else is below zero, in no order.
 pub(super) fn hash(text: &str) -> i64 {
-    xxh3_64(text.as_bytes()).cast_signed()
+    let hash = xxh3_64(text.as_bytes());
+    let number = match time_of(text) {
+        Some(time_us) => (time_us >> TIME_SHIFT) << 32 | hash >> 32,
+        None => hash | 1 << 63,
+    };
+    number.cast_signed()
+}
+
+/// Microseconds that share a time are 2 to this power; a TID has 54 bits of them.
+const TIME_SHIFT: u32 = 23;
+
+/// The time in the record key of a URI, where it is a TID.
+fn time_of(text: &str) -> Option<u64> {
+    let (_, rkey) = text.strip_prefix("at://")?.rsplit_once('/')?;
+    Tid::parse(rkey).ok().map(Tid::micros)
 }
 
 /// The id of a key that is known.
@@ -36,7 +57,6 @@ pub(super) fn find_collection(connection: &Connection, nsid: &str) -> Result<Opt
 pub(super) struct Names {
     keys: Cache<Box<str>, i64>,
     collections: Cache<Box<str>, i64>,
-    paths: Cache<Box<str>, i64>,
     /// Rows of accounts, as this writer last saw or wrote them.
     pub(super) accounts: Cache<i64, Known>,
 }
@@ -54,7 +74,6 @@ impl Names {
         Self {
             keys: Cache::new(CACHED_MAX),
             collections: Cache::new(1024),
-            paths: Cache::new(4096),
             accounts: Cache::new(CACHED_MAX),
         }
     }
@@ -101,18 +120,35 @@ impl Names {
         self.collections.insert(nsid.into(), id);
         Ok(id)
     }
+}
 
-    /// The id of a reference path, given one if it has none.
-    pub(super) fn path(&mut self, tx: &Connection, text: &str) -> Result<i64, Error> {
-        if let Some(id) = self.paths.get(text) {
-            return Ok(*id);
+#[cfg(test)]
+mod tests {
+    use super::hash;
+
+    #[test]
+    fn what_is_new_is_numbered_after_what_is_old_whoever_wrote_it() {
+        let old = "at://did:plc:zzzz/app.bsky.feed.post/3jzfcijpj2z2a";
+        let new = "at://did:plc:aaaa/app.bsky.feed.like/3lzfcijpj2z2a";
+        assert!(0 < hash(old) && hash(old) < hash(new));
+    }
+
+    #[test]
+    fn uris_of_one_moment_are_told_apart() {
+        let one = "at://did:plc:aaaa/app.bsky.feed.post/3jzfcijpj2z2a";
+        let other = "at://did:plc:bbbb/app.bsky.feed.post/3jzfcijpj2z2a";
+        assert_ne!(hash(one), hash(other));
+        assert_eq!(hash(one) >> 32, hash(other) >> 32);
+    }
+
+    #[test]
+    fn what_has_no_time_is_below_zero() {
+        for text in [
+            "did:plc:aaaa",
+            "at://did:plc:aaaa/app.bsky.actor.profile/self",
+            "",
+        ] {
+            assert!(hash(text) < 0, "{text}");
         }
-        tx.prepare_cached("INSERT OR IGNORE INTO path (text) VALUES (?1)")?
-            .execute([text])?;
-        let id = tx
-            .prepare_cached("SELECT id FROM path WHERE text = ?1")?
-            .query_row([text], |row| row.get(0))?;
-        self.paths.insert(text.into(), id);
-        Ok(id)
     }
 }

@@ -1,11 +1,14 @@
-//! Pages of a collection that are asked for one value of a field.
+//! Pages that are asked for one value of a field.
 //!
 //! In:    filters, one of which is an equality.
 //! Out:   the page, from the rows of that value alone; in the order of time.
-//! Never: a walk past records of other values.
+//! Never: a page that costs as much as the larger of two lists, where the
+//!        smaller one has it too.
 //!
-//! Only where everybody may see everything: of a feed or of one author's
-//! records there are few, and those that pass are found among them.
+//! Where everybody may see everything the rows of the value are walked. Of a
+//! feed, or of one author's records, nobody knows beforehand which are fewer:
+//! these, or all records of the value. So both are walked by turns, ever
+//! longer, until one of them has the page.
 
 use std::collections::VecDeque;
 
@@ -20,6 +23,10 @@ use crate::store::page::{Page, Position, Row, Rung};
 /// Rows of one value read at once.
 const CHUNK: usize = 128;
 
+/// Records looked at in the first turn, and how much longer each next one is.
+const TURN: usize = 500;
+const LONGER: usize = 8;
+
 /// The rows of one rung, newest first.
 #[derive(Debug)]
 struct Level {
@@ -31,8 +38,44 @@ struct Level {
 }
 
 impl Pick<'_> {
-    /// The page; `None` if no filter asks for one value, or not everybody sees everything.
-    pub(super) fn narrowed(&self) -> Result<Option<Page>, Error> {
+    /// The page; `None` if no filter asks for one value. `walk` makes the same page from what the
+    /// gate lets through, looking at no more than it is told.
+    pub(super) fn narrowed(
+        &self,
+        walk: &dyn Fn(usize) -> Result<Page, Error>,
+    ) -> Result<Option<Page>, Error> {
+        let mut turn = match self.gate {
+            Gate::All => self.scan_max,
+            Gate::Key(_) | Gate::Follower { .. } => TURN,
+        };
+        loop {
+            turn = turn.min(self.scan_max);
+            let Some(one) = self.of_value(turn)? else {
+                return Ok(None);
+            };
+            if self.is_whole(&one) || matches!(self.gate, Gate::All) {
+                return Ok(Some(one));
+            }
+            let other = walk(turn)?;
+            if self.is_whole(&other) {
+                return Ok(Some(other));
+            }
+            if turn == self.scan_max {
+                // Both are right as far as they go.
+                let further = if one.next < other.next { one } else { other };
+                return Ok(Some(further));
+            }
+            turn *= LONGER;
+        }
+    }
+
+    /// Whether a page is as long as it can be.
+    fn is_whole(&self, page: &Page) -> bool {
+        page.next.is_none() || page.rows.len() >= self.limit
+    }
+
+    /// The page from the rows of the value, looking at `looked_max` of them.
+    fn of_value(&self, looked_max: usize) -> Result<Option<Page>, Error> {
         let Some(mut levels) = self.levels() else {
             return Ok(None);
         };
@@ -55,7 +98,7 @@ impl Pick<'_> {
                 }
                 page.rows.push(row);
             }
-            if looked >= self.scan_max {
+            if looked >= looked_max {
                 page.next = Some(place);
                 return Ok(Some(page));
             }
@@ -65,9 +108,6 @@ impl Pick<'_> {
 
     /// Where records of the value asked for stand.
     fn levels(&self) -> Option<Vec<Level>> {
-        if !matches!(self.gate, Gate::All) {
-            return None;
-        }
         let (path, rungs) = self.lens.filters.iter().find_map(|filter| match filter {
             Filter::Field(field) if field.test == Test::Equal => {
                 Some((field.path.as_str(), field.operand.rungs()?))

@@ -17,7 +17,7 @@ use rusqlite::{Error, OptionalExtension, params};
 use super::apply::{Apply, Author, Outcome, Place, REFUSED, Stamp, Stored, settled};
 use super::derive;
 use super::names::{find_collection, hash};
-use super::read;
+use super::{read, reference};
 use crate::clock::Micros;
 use crate::expression::Scope;
 use crate::settle::{Next, Trouble};
@@ -212,12 +212,21 @@ impl Apply<'_> {
                 let Some(collection) = find_collection(self.tx, nsid)? else {
                     return Ok(false);
                 };
-                self.tx
-                    .prepare_cached(
-                        "SELECT EXISTS (SELECT 1 FROM reference f JOIN path p ON p.id = f.path JOIN record r ON r.id = f.record
-                         WHERE f.target = ?1 AND f.uri = ?2 AND p.text = ?3 AND r.collection = ?4 AND r.state = 0)",
-                    )?
-                    .query_row(params![hash(value), value, field, collection], |row| row.get(0))
+                let mut statement = self.tx.prepare_cached(
+                    "SELECT r.links FROM reference f CROSS JOIN record r ON r.id = f.record
+                     WHERE f.target = ?1 AND r.collection = ?2 AND r.state = 0",
+                )?;
+                let mut rows = statement.query([hash(value), collection])?;
+                while let Some(row) = rows.next()? {
+                    let links = reference::from_text(row.get_ref(0)?.as_str_or_null()?)?;
+                    if reference::paths_to(&links, value, Some(field))
+                        .next()
+                        .is_some()
+                    {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
             }
         }
     }

@@ -9,9 +9,10 @@ use std::collections::{BTreeSet, HashSet};
 
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
-use super::derive::{Ids, unpack};
+use super::derive::Ids;
 use super::outbox;
 use super::read::{ROW, ROW_FROM, VISIBLE, tail, to_row};
+use super::shelf::{Shelf, keys_in};
 use super::sieve::passes;
 use crate::store::StoreError;
 use crate::store::change::Change;
@@ -52,11 +53,16 @@ pub(super) struct Pick<'a> {
 
 impl Pick<'_> {
     /// The page in the lens's order, by whatever index it has; `None` if none can tell.
-    pub(super) fn page(&self) -> Result<Option<Page>, Error> {
+    ///
+    /// `walk` makes the page without one, looking at no more than it is told.
+    pub(super) fn page(
+        &self,
+        walk: &dyn Fn(usize) -> Result<Page, Error>,
+    ) -> Result<Option<Page>, Error> {
         match (&self.lens.sort, &self.lens.among) {
             (Some(sort), _) => self.sorted(sort).map(Some),
             (None, Some(among)) => self.picked(&**among),
-            (None, None) => self.narrowed(),
+            (None, None) => self.narrowed(walk),
         }
     }
 
@@ -166,24 +172,28 @@ impl Pick<'_> {
 
     /// Whether the place is one of the lane that the gate lets through.
     fn is_published(&self, place: &Position) -> Result<bool, Error> {
-        let tail = tail(&place.uri);
+        let (tail, shelf) = (tail(&place.uri), Shelf::of(self.lane));
         match self.gate {
             Gate::All => Ok(true),
             Gate::Key(key) => self
                 .connection
-                .prepare_cached(
-                    "SELECT EXISTS (SELECT 1 FROM published WHERE lane = ?1 AND key = ?2 AND time = ?3 AND tail = ?4)",
-                )?
-                .query_row(params![self.lane, key, place.time_us, tail], |row| row.get(0)),
+                .prepare_cached(&format!(
+                    "SELECT EXISTS (SELECT 1 FROM {} WHERE lane = ?1 AND key = ?2 AND time = ?3 AND tail = ?4)",
+                    shelf.published
+                ))?
+                .query_row(params![shelf.number, key, place.time_us, tail], |row| row.get(0)),
             Gate::Follower { followed, .. } => {
-                let keys: Option<Vec<u8>> = self
+                let may = self
                     .connection
-                    .prepare_cached(
-                        "SELECT keys FROM recent WHERE lane = ?1 AND time = ?2 AND tail = ?3",
-                    )?
-                    .query_row(params![self.lane, place.time_us, tail], |row| row.get(0))
+                    .prepare_cached(&format!(
+                        "SELECT keys FROM {} WHERE lane = ?1 AND time = ?2 AND tail = ?3",
+                        shelf.recent
+                    ))?
+                    .query_row(params![shelf.number, place.time_us, tail], |row| {
+                        Ok(keys_in(row.get_ref(0)?)?.any(|key| followed.contains(&key)))
+                    })
                     .optional()?;
-                Ok(keys.is_some_and(|keys| unpack(&keys).any(|key| followed.contains(&key))))
+                Ok(may.unwrap_or(false))
             }
         }
     }

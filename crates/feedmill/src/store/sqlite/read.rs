@@ -6,6 +6,7 @@ use super::apply::LIVE;
 use super::derive::Ids;
 use super::names::{find_collection, find_key, hash};
 use super::pick::{Gate, Pick};
+use super::shelf::Shelf;
 use super::sieve::passes;
 use crate::store::account::AccountState;
 use crate::store::page::{ListQuery, Page, Position, Row};
@@ -14,9 +15,10 @@ use crate::store::{AccountStatus, Accounting, Counts};
 
 /// The columns a [`Row`] is made of; `r`, `k`, `c` are record, key and collection.
 pub(super) const ROW: &str = "r.id, k.text, c.nsid, r.rkey, r.cid, r.time, r.body";
-/// Their tables, with the author's account.
+/// Their tables, with the author's account. A record is found by number, by hash or by its place in a
+/// lane, never by author or collection: the signs keep the planner from it.
 pub(super) const ROW_FROM: &str =
-    "record r JOIN key k ON k.id = r.author JOIN collection c ON c.id = r.collection
+    "record r JOIN key k ON k.id = +r.author JOIN collection c ON c.id = +r.collection
      LEFT JOIN account a ON a.key = r.author";
 /// Live, and its author visible (visible statuses are even).
 pub(super) const VISIBLE: &str = "r.state = 0 AND coalesce(a.status, 0) % 2 = 0";
@@ -62,7 +64,7 @@ pub(super) fn live(connection: &Connection, uri: &str) -> Result<Option<String>,
     };
     connection
         .prepare_cached(
-            "SELECT r.body FROM record r JOIN key k ON k.id = r.author JOIN collection c ON c.id = r.collection
+            "SELECT r.body FROM record r JOIN key k ON k.id = +r.author JOIN collection c ON c.id = +r.collection
              WHERE r.hash = ?1 AND r.rkey = ?2 AND k.text = ?3 AND c.nsid = ?4 AND r.state = 0",
         )?
         .query_row(params![hash(uri), rkey, did, nsid], |row| row.get(0))
@@ -71,7 +73,7 @@ pub(super) fn live(connection: &Connection, uri: &str) -> Result<Option<String>,
 
 /// The tables of a [`Row`] whose author may be hidden.
 const KEPT_FROM: &str =
-    "record r JOIN key k ON k.id = r.author JOIN collection c ON c.id = r.collection";
+    "record r JOIN key k ON k.id = +r.author JOIN collection c ON c.id = +r.collection";
 
 pub(super) fn kept(connection: &Connection, ids: &[i64]) -> Result<Vec<Row>, Error> {
     let mut statement = connection.prepare_cached(&format!(
@@ -173,11 +175,12 @@ pub(super) fn list(
             limit: query.limit,
             scan_max: query.scan_max,
         };
-        if let Some(page) = pick.page()? {
+        let walk = |scan_max| scan(connection, ids, lane, key, query, scan_max);
+        if let Some(page) = pick.page(&walk)? {
             return Ok(page);
         }
     }
-    scan(connection, ids, lane, key, query)
+    scan(connection, ids, lane, key, query, query.scan_max)
 }
 
 /// Walks the lane, and holds each record against the filters.
@@ -187,6 +190,7 @@ fn scan(
     lane: i64,
     key: Option<i64>,
     query: &ListQuery,
+    scan_max: usize,
 ) -> Result<Page, Error> {
     let mut before = query.before.clone();
     let mut found: Vec<Row> = Vec::new();
@@ -215,7 +219,7 @@ fn scan(
             }
             found.push(row);
         }
-        if ended || looked >= query.scan_max {
+        if ended || looked >= scan_max {
             return Ok(Page {
                 rows: found,
                 next: before.filter(|_| !ended),
@@ -237,20 +241,25 @@ fn rows_below(
         Some(position) => (position.time_us, tail(&position.uri)),
         None => (i64::MAX, String::new()),
     };
+    let Shelf {
+        published,
+        recent,
+        number,
+    } = Shelf::of(lane);
     match key {
         Some(key) => connection
             .prepare_cached(&format!(
-                "SELECT {ROW} FROM published p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND p.key = ?2 AND (p.time, p.tail) < (?3, ?4)
+                "SELECT {ROW} FROM {published} p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND p.key = ?2 AND (p.time, p.tail) < (?3, ?4)
                  AND r.id = p.record AND {VISIBLE} ORDER BY p.time DESC, p.tail DESC LIMIT ?5"
             ))?
-            .query_map(params![lane, key, time, tail, limit as i64], to_row)?
+            .query_map(params![number, key, time, tail, limit as i64], to_row)?
             .collect(),
         None => connection
             .prepare_cached(&format!(
-                "SELECT {ROW} FROM recent p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND (p.time, p.tail) < (?2, ?3)
+                "SELECT {ROW} FROM {recent} p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND (p.time, p.tail) < (?2, ?3)
                  AND r.id = p.record AND {VISIBLE} ORDER BY p.time DESC, p.tail DESC LIMIT ?4"
             ))?
-            .query_map(params![lane, time, tail, limit as i64], to_row)?
+            .query_map(params![number, time, tail, limit as i64], to_row)?
             .collect(),
     }
 }

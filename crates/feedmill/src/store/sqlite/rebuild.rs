@@ -9,13 +9,19 @@ use tracing::info;
 
 use super::derive::{self, Ids, Subject};
 use super::names::{self, Names};
+use super::shelf::lane_of;
 use super::tally::Books;
 use crate::store::plan::{Derived, LaneId, Plan};
 
 /// Brings derived rows in line with the plan; returns the numbers of its lanes and sources.
 pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Error> {
     let tx = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    let lane_specs: Vec<&str> = plan.lanes.iter().map(|lane| lane.spec.as_str()).collect();
+    let lane_specs: Vec<&str> = plan
+        .lanes
+        .iter()
+        .filter(|lane| !plan.holds_all(lane))
+        .map(|lane| lane.spec.as_str())
+        .collect();
     let source_specs: Vec<&str> = plan
         .sources
         .iter()
@@ -26,7 +32,7 @@ pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Err
     drop_unwanted(&tx, "lane", &of_lanes, "lane", &lane_specs)?;
     drop_unwanted(&tx, "follow_source", &["follow"], "source", &source_specs)?;
     drop_unwanted(&tx, "ladder", &["rung"], "ladder", &ladder_specs)?;
-    let (lanes, new_lanes) = numbers(&tx, "lane", &lane_specs)?;
+    let (lanes, new_lanes) = lane_numbers(&tx, plan)?;
     let (sources, new_sources) = numbers(&tx, "follow_source", &source_specs)?;
     let (ladders, new_ladders) = numbers(&tx, "ladder", &ladder_specs)?;
     let ids = Ids {
@@ -90,6 +96,22 @@ fn numbers(
         )?);
     }
     Ok((ids, new))
+}
+
+/// The number of each lane, and which of those with rows of their own are new.
+fn lane_numbers(tx: &Transaction<'_>, plan: &Plan) -> Result<(Vec<i64>, Vec<usize>), Error> {
+    let mut names = Names::new();
+    let (mut lanes, mut new_lanes) = (Vec::with_capacity(plan.lanes.len()), Vec::new());
+    for (index, lane) in plan.lanes.iter().enumerate() {
+        if plan.holds_all(lane) {
+            lanes.push(lane_of(names.collection(tx, &lane.nsid)?));
+            continue;
+        }
+        let (number, new) = numbers(tx, "lane", &[lane.spec.as_str()])?;
+        lanes.extend(number);
+        new_lanes.extend(new.iter().map(|_| index));
+    }
+    Ok((lanes, new_lanes))
 }
 
 fn fill(
@@ -166,7 +188,7 @@ fn each(
         return Ok(());
     };
     let mut statement = tx.prepare(
-        "SELECT r.id, r.author, k.text, r.rkey, r.time, r.body FROM record r JOIN key k ON k.id = r.author
+        "SELECT r.id, r.author, k.text, r.rkey, r.time, r.body FROM record r NOT INDEXED CROSS JOIN key k ON k.id = r.author
          WHERE r.collection = ?1 AND r.state = 0",
     )?;
     let mut rows = statement.query(params![collection])?;

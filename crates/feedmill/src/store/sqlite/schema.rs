@@ -6,6 +6,11 @@
 
 use rusqlite::{Connection, Error};
 
+use super::broken;
+
+/// Versions below this were never released, and no step leads on from them.
+const FIRST: u32 = 100;
+
 /// One step per schema version; never edited once released.
 const MIGRATIONS: &[&str] = &["
 CREATE TABLE source (
@@ -31,15 +36,20 @@ CREATE INDEX account_by_handle ON account (handle) WHERE handle IS NOT NULL;
 CREATE TABLE collection (id INTEGER PRIMARY KEY, nsid TEXT NOT NULL UNIQUE, live INTEGER NOT NULL DEFAULT 0);
 
 -- state: 0 live, 1 deleted, 2 refused. A tombstone keeps its time, for cursors.
+-- tail is did/rkey: within one collection it sorts as the URI does. links: what it refers to, as JSON: [path, target] by path.
 CREATE TABLE record (
     id INTEGER PRIMARY KEY, hash INTEGER NOT NULL, collection INTEGER NOT NULL, author INTEGER NOT NULL,
-    rkey TEXT NOT NULL, rev INTEGER NOT NULL, state INTEGER NOT NULL, time INTEGER NOT NULL,
-    seen INTEGER NOT NULL, cid BLOB, body TEXT
+    rkey TEXT NOT NULL, tail TEXT NOT NULL, rev INTEGER NOT NULL, state INTEGER NOT NULL, time INTEGER NOT NULL,
+    seen INTEGER NOT NULL, cid BLOB, body TEXT, links TEXT
 );
 CREATE INDEX record_by_hash ON record (hash);
+-- A lane of all records of a collection under their authors is no table but two indexes.
+CREATE INDEX record_by_author ON record (collection, author, time, tail) WHERE state = 0;
+CREATE INDEX record_by_time ON record (collection, time, tail, author) WHERE state = 0;
+CREATE VIEW author_published AS SELECT collection AS lane, author AS key, time, tail, id AS record FROM record WHERE state = 0;
+CREATE VIEW author_recent AS SELECT collection AS lane, time, tail, id AS record, author AS keys FROM record WHERE state = 0;
 
 -- A lane holds the records of one collection in order: under each key, and as a whole.
--- tail is did/rkey: within one collection it sorts as the URI does.
 CREATE TABLE lane (id INTEGER PRIMARY KEY, spec TEXT NOT NULL UNIQUE);
 CREATE TABLE published (
     lane INTEGER NOT NULL, key INTEGER NOT NULL, time INTEGER NOT NULL, tail TEXT NOT NULL, record INTEGER NOT NULL,
@@ -56,15 +66,10 @@ CREATE TABLE follow (
     PRIMARY KEY (source, reader, key, record)
 ) WITHOUT ROWID;
 
--- target is the hash of uri: looked up backward by it, checked by the text.
-CREATE TABLE path (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
--- id is the record's, shifted, and a place that falls with (path, uri): rows are appended, one record's lie
--- together, and the index by target holds two integers and no text.
+-- References backward: target is the hash of what the record's links name, and the links confirm it.
 CREATE TABLE reference (
-    id INTEGER PRIMARY KEY, record INTEGER GENERATED ALWAYS AS (id >> 20) VIRTUAL,
-    path INTEGER NOT NULL, uri TEXT NOT NULL, target INTEGER NOT NULL
-);
-CREATE INDEX reference_by_target ON reference (target);
+    target INTEGER NOT NULL, record INTEGER NOT NULL, PRIMARY KEY (target, record)
+) WITHOUT ROWID;
 
 CREATE TABLE dead (
     id INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT NOT NULL, did TEXT NOT NULL, collection TEXT NOT NULL,
@@ -151,7 +156,12 @@ CREATE TABLE first_read (reader INTEGER PRIMARY KEY, asked INTEGER NOT NULL, fai
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
     let tx = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let version: u32 = tx.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    for (step, sql) in (1u32..).zip(MIGRATIONS).skip(version as usize) {
+    if (1..FIRST).contains(&version) {
+        let cause = format!("its layout {version} was never released; remove it and start anew");
+        return Err(Error::ToSqlConversionFailure(Box::new(broken(cause))));
+    }
+    let done = version.saturating_sub(FIRST);
+    for (step, sql) in (FIRST + 1..).zip(MIGRATIONS).skip(done as usize) {
         tx.execute_batch(sql)?;
         tx.pragma_update(None, "user_version", step)?;
     }
@@ -172,4 +182,24 @@ pub(super) fn prepare(connection: &Connection, cache_mib: u32) -> Result<(), Err
     connection.busy_timeout(std::time::Duration::from_secs(30))?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_a_layout_that_was_never_released_is_refused() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.pragma_update(None, "user_version", 6).unwrap();
+        let refused = migrate(&mut connection).unwrap_err();
+        assert!(refused.to_string().contains("start anew"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_that_is_opened_again_is_left_as_it_is() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection).unwrap();
+        migrate(&mut connection).unwrap();
+    }
 }

@@ -12,6 +12,7 @@ use super::apply::Apply;
 use super::derive::{self, Ids, Subject};
 use super::names::{Names, find_key, hash};
 use super::read::split;
+use super::shelf::Shelf;
 use crate::config::collection::Match;
 use crate::local::{self, LocalId};
 use crate::store::AccountStatus;
@@ -180,13 +181,15 @@ impl Books<'_> {
             let Some(listing) = listing.and_then(|id| self.ids.lanes.get(id.0)) else {
                 continue;
             };
+            let shelf = Shelf::of(*listing);
             let bodies: Vec<String> = self
                 .tx
-                .prepare_cached(
-                    "SELECT r.body FROM published p CROSS JOIN record r ON r.id = p.record
+                .prepare_cached(&format!(
+                    "SELECT r.body FROM {} p CROSS JOIN record r ON r.id = p.record
                      WHERE p.lane = ?1 AND p.key = ?2 AND r.state = 0",
-                )?
-                .query_map(params![listing, author], |row| row.get(0))?
+                    shelf.published
+                ))?
+                .query_map([shelf.number, author], |row| row.get(0))?
                 .collect::<Result<_, _>>()?;
             for body in bodies {
                 let derived = derive::of_body(self.plan, nsid, did, &body);
@@ -269,7 +272,7 @@ impl Parent {
         };
         connection
             .prepare_cached(
-                "SELECT r.id, r.author, r.time FROM record r JOIN key k ON k.id = r.author JOIN collection c ON c.id = r.collection
+                "SELECT r.id, r.author, r.time FROM record r JOIN key k ON k.id = +r.author JOIN collection c ON c.id = +r.collection
                  WHERE r.hash = ?1 AND r.rkey = ?2 AND k.text = ?3 AND c.nsid = ?4 AND r.state = 0",
             )?
             .query_row(params![hash(&uri), rkey, did, named], |row| {

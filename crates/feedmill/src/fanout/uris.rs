@@ -1,0 +1,58 @@
+//! Pages as URIs: what a skeleton shows, from the engine alone.
+//!
+//! The engine knows the URI of every record it holds, so such a page needs no
+//! record's body, neither from the cache nor from the store.
+
+use timeline::Entry;
+
+use super::{Fanout, State, Wish};
+use crate::store::{Position, StoreError};
+
+/// A page of URIs, newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Uris {
+    /// One after the other.
+    text: String,
+    ends: Vec<usize>,
+    /// Where the next page begins; `None` only when everything was seen.
+    pub next: Option<Position>,
+}
+
+impl Uris {
+    fn of(state: &State, feed: usize, entries: &[Entry], next: Option<timeline::Position>) -> Self {
+        let mut text = String::with_capacity(entries.len() * 80);
+        let mut ends = Vec::with_capacity(entries.len());
+        for entry in entries {
+            state.timelines.push_uri(feed, entry, &mut text);
+            ends.push(text.len());
+        }
+        Self {
+            text,
+            ends,
+            next: next.map(super::place),
+        }
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        let begins = std::iter::once(&0).chain(&self.ends);
+        let spans = begins.zip(&self.ends);
+        spans.filter_map(|(begin, end)| self.text.get(*begin..*end))
+    }
+}
+
+impl Fanout {
+    /// The page, if memory can answer it wholly and exactly.
+    pub fn uris(&self, wish: &Wish<'_>) -> Result<Option<Uris>, StoreError> {
+        self.find(wish, &|state, feed, entries, next| {
+            Uris::of(state, feed, &entries, next)
+        })
+    }
+
+    /// The same, if nobody has to be waited for.
+    pub fn uris_at_once(&self, wish: &Wish<'_>) -> Option<Uris> {
+        self.find_at_once(wish, &|state, feed, entries, next| {
+            Uris::of(state, feed, &entries, next)
+        })
+    }
+}

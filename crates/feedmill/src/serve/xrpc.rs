@@ -1,0 +1,247 @@
+//! XRPC: from a method's name to its row in the table, and to its answer.
+//!
+//! In:    requests under `/xrpc/`.
+//! Out:   what the row's handler answers; who asked, where a token says so,
+//!        counted and told how far his own repository is read.
+//! Never: a method that is not in the table; a parameter that its row does not
+//!        have; another's feed where methods are private.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::extract::{FromRequest as _, Path, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, header};
+use axum::response::{IntoResponse, Response};
+
+use super::error::XrpcError;
+use super::methods::handler::Handler;
+use super::methods::{Auth, Method, Place, Verb};
+use super::params::Params;
+use super::{
+    Answer, Server, blocking, first_read, generator, labelers, notify, rate, reply, subscribe,
+};
+
+/// Tells a host how far we have read its account's repository, so that it can add what is newer.
+const REPO_REV: HeaderName = HeaderName::from_static("atproto-repo-rev");
+
+/// The rows of the table that are asked for by name.
+#[derive(Debug)]
+pub(super) struct Methods(HashMap<String, Arc<Method>>);
+
+impl Methods {
+    pub(super) fn new(table: &[Method]) -> Self {
+        let named = table.iter().filter_map(|method| {
+            let nsid = method.nsid.clone()?;
+            Some((nsid, Arc::new(method.clone())))
+        });
+        Self(named.collect())
+    }
+
+    fn get(&self, nsid: &str) -> Result<Arc<Method>, XrpcError> {
+        match self.0.get(nsid) {
+            Some(method) => Ok(Arc::clone(method)),
+            None if record::ids::Nsid::is_valid(nsid) => Err(XrpcError::no_method(nsid)),
+            None => Err(XrpcError::invalid("invalid xrpc path")),
+        }
+    }
+}
+
+pub(super) async fn call(
+    State(server): State<Arc<Server>>,
+    Path(nsid): Path<String>,
+    request: Request,
+) -> Response {
+    let answered = answer(server, &nsid, request).await;
+    answered.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn answer(server: Arc<Server>, nsid: &str, request: Request) -> Result<Response, XrpcError> {
+    let method = server.methods.get(nsid)?;
+    fits(&method, request.method())?;
+    let mut params = Params::parse(request.uri().query())?;
+    let taken = method.parameters.iter();
+    let taken = taken.filter(|one| one.place == Place::Query);
+    params.only(taken.map(|one| one.name.as_str()))?;
+    params.labelers = labelers::of(&server, &method, &params, request.headers())?;
+    let applied = params.labelers.clone();
+    let mut response = asked(server, &method, nsid, params, request).await?;
+    labelers::tell(&applied, response.headers_mut());
+    Ok(response)
+}
+
+/// The same, once it is known who asks.
+async fn asked(
+    server: Arc<Server>,
+    method: &Arc<Method>,
+    nsid: &str,
+    params: Params,
+    request: Request,
+) -> Result<Response, XrpcError> {
+    let Some(account) = account(&server, method, nsid, request.headers()).await? else {
+        return handled(server, method, None, params, request).await;
+    };
+    let now_s = server.clock.now_us() / 1_000_000;
+    let asker = rate::Asker::Account(account.clone());
+    let standing = match server.rates.take(asker, 1, now_s) {
+        Ok(standing) => standing,
+        Err(standing) => return Ok(standing.refusal(now_s)),
+    };
+    // Before the page is read: what it says must not be newer than the page.
+    let rev = match method.verb {
+        Verb::Get => revision(&server, &account).await?,
+        _ => None,
+    };
+    let mut response = handled(server, method, Some(account), params, request).await?;
+    if let Some(rev) = rev {
+        response.headers_mut().insert(REPO_REV, rev);
+    }
+    if let Some(standing) = standing {
+        response.extensions_mut().insert(standing);
+    }
+    Ok(response)
+}
+
+/// Refuses a verb that the method does not have.
+fn fits(method: &Method, verb: &HttpMethod) -> Result<(), XrpcError> {
+    let expected = method.verb.name();
+    let head = verb == HttpMethod::HEAD && method.verb == Verb::Get;
+    match head || verb.as_str() == expected {
+        true => Ok(()),
+        false => Err(XrpcError::invalid(format!(
+            "Incorrect HTTP method ({verb}) expected {expected}"
+        ))),
+    }
+}
+
+/// The account that asks, where the method looks at that.
+async fn account(
+    server: &Server,
+    method: &Method,
+    nsid: &str,
+    headers: &HeaderMap,
+) -> Result<Option<String>, XrpcError> {
+    let needed = match method.auth {
+        Auth::Service => true,
+        Auth::ServiceMaybe if headers.contains_key(header::AUTHORIZATION) => false,
+        _ => return Ok(None),
+    };
+    let now_s = server.clock.now_us() / 1_000_000;
+    let generator = server.generator.as_ref().ok_or_else(XrpcError::internal)?;
+    let account = generator.bearers.account(headers, nsid, now_s).await?;
+    match account {
+        None if needed => Err(XrpcError::unauthorized(
+            "AuthenticationRequired",
+            "authorization header required",
+        )),
+        account => Ok(account),
+    }
+}
+
+/// How far we have read an account's own repository, as the network writes it.
+async fn revision(server: &Arc<Server>, did: &str) -> Result<Option<HeaderValue>, XrpcError> {
+    let at_once = server.fanout.as_ref().and_then(|it| it.rev_at_once(did));
+    let rev = match at_once {
+        Some(rev) => rev,
+        None => {
+            let did = did.to_owned();
+            let look = move |server: &Server| match &server.fanout {
+                Some(fanout) => Ok(fanout.rev(&did)?),
+                None => Ok(server.store.account(&did)?.map_or(0, |known| known.rev)),
+            };
+            blocking(Arc::clone(server), look).await?
+        }
+    };
+    let text = || record::tid::Tid::from_bits(rev).to_string();
+    Ok((rev > 0).then(text).and_then(|text| text.parse().ok()))
+}
+
+/// What the method's handler answers, and to whom.
+async fn handled(
+    server: Arc<Server>,
+    method: &Arc<Method>,
+    account: Option<String>,
+    params: Params,
+    request: Request,
+) -> Result<Response, XrpcError> {
+    // Who asks matters beyond his share only where a method is private.
+    let issuer = |account: Option<String>| account.filter(|_| method.auth == Auth::Service);
+    match &method.handler {
+        Handler::Skeleton => generator::skeleton(server, account, params, request).await,
+        Handler::Subscribe => subscribe::subscribe(server, issuer(account), params, request).await,
+        Handler::Notify => notified(server, issuer(account), request).await,
+        Handler::Feed { at_once, .. } => {
+            let issuer = issuer(account);
+            let word = first_read::before(&server, &params).await;
+            // Who proved who he is asks for himself, and that is looked at first.
+            if issuer.is_none()
+                && word.is_none()
+                && let Some(answer) = at_once.and_then(|at_once| at_once(&server, &params))
+            {
+                return Ok(reply::json(answer.body, tags(&request)));
+            }
+            let mark = move |answer| match word {
+                Some(word) => word.mark(answer),
+                None => answer,
+            };
+            read(server, method, issuer, params, request, mark).await
+        }
+        _ => read(server, method, None, params, request, |answer| answer).await,
+    }
+}
+
+fn tags(request: &Request) -> Option<&HeaderValue> {
+    request.headers().get(header::IF_NONE_MATCH)
+}
+
+/// Reads on a thread that may block.
+async fn read(
+    server: Arc<Server>,
+    method: &Arc<Method>,
+    issuer: Option<String>,
+    params: Params,
+    request: Request,
+    mark: impl FnOnce(Answer) -> Answer + Send,
+) -> Result<Response, XrpcError> {
+    let method = Arc::clone(method);
+    let read = move |server: &Server| match &method.handler {
+        Handler::Read(read) => read(server, &params),
+        Handler::ReadOf(collection, read) => read(server, collection, &params),
+        Handler::Feed { read, .. } => {
+            if let Some(issuer) = &issuer {
+                own_feed(server, &params, issuer)?;
+            }
+            read(server, &params)
+        }
+        // They are answered elsewhere.
+        Handler::Skeleton | Handler::Subscribe | Handler::Notify | Handler::Route(_) => {
+            Err(XrpcError::internal())
+        }
+    };
+    let answer = mark(blocking(server, read).await?);
+    Ok(reply::json(answer.body, tags(&request)))
+}
+
+/// Who proved who he is reads his own feed and nobody else's.
+fn own_feed(server: &Server, params: &Params, issuer: &str) -> Result<(), XrpcError> {
+    match server.actor(params.need("actor")?)? == issuer {
+        true => Ok(()),
+        false => Err(XrpcError::forbidden(
+            "feed actor must match the service-auth issuer",
+        )),
+    }
+}
+
+/// Answers who says that records were written.
+async fn notified(
+    server: Arc<Server>,
+    issuer: Option<String>,
+    request: Request,
+) -> Result<Response, XrpcError> {
+    let client = request.extensions().get::<rate::Client>().copied();
+    let headers = request.headers().clone();
+    let body = match axum::body::Bytes::from_request(request, &()).await {
+        Ok(body) => body,
+        Err(rejection) => return Ok(rejection.into_response()),
+    };
+    notify::answer(&server, issuer.as_deref(), client, &headers, &body).await
+}
