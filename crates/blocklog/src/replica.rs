@@ -10,6 +10,7 @@
 
 use crate::block::Held;
 use crate::cursor::Epoch;
+use crate::page::Selection;
 use std::collections::BTreeMap;
 
 /// What a setting is about.
@@ -67,6 +68,13 @@ impl Lane {
         }
     }
 
+    /// The same lane after a page of it was pulled.
+    pub fn advance(&mut self, pulled: &Pulled<'_>) {
+        self.after = pulled.covered;
+        self.cursor = Some(pulled.cursor.to_owned());
+        self.resolved = true;
+    }
+
     /// The same lane after its authority was replaced or rolled back: positions
     /// mean nothing any more, so it walks everything. Pulling more than was
     /// asked for is safe, pulling less would lose.
@@ -94,6 +102,23 @@ pub fn set_lane(lanes: &mut BTreeMap<Target, Lane>, target: &Target, mode: Optio
             }
         }
     }
+}
+
+/// Up to where nothing of a selection can still appear: as far as the slowest lane that bears on it
+/// has pulled. `None` if no lane does.
+#[must_use]
+pub fn pulled_through(lanes: &BTreeMap<Target, Lane>, selection: &Selection) -> Option<u64> {
+    let bears = |lane: &&Lane| match (&lane.target, selection) {
+        _ if lane.mode == Mode::None => false,
+        (Target::Feed(feed), Selection::Feeds(feeds)) => feeds.contains(feed),
+        (Target::Space, Selection::Feeds(feeds)) => {
+            let own = |feed: &String| lanes.contains_key(&Target::Feed(feed.clone()));
+            !feeds.iter().all(own)
+        }
+        (Target::Feed(_) | Target::Space, _) => true,
+    };
+    let bearing = lanes.values().filter(bears);
+    bearing.map(|lane| lane.after).min()
 }
 
 /// What a replica knows of its authority.
@@ -125,6 +150,20 @@ pub struct Pulled<'a> {
     /// Feeds the authority has evicted from, and up to where: what is missing
     /// there is not lost.
     pub evicted: &'a [(String, u64)],
+}
+
+impl Pulled<'_> {
+    /// Whether a block of `feed` that we hold at `position`, in the range of the page, would be on
+    /// the page if the authority had it there.
+    #[must_use]
+    pub fn answers_for(&self, feed: &str, position: u64) -> bool {
+        let asked = self.targets.iter().any(|target| match target {
+            Target::Space => !self.apart.iter().any(|apart| apart == feed),
+            Target::Feed(one) => one == feed,
+        });
+        let mut evicted = self.evicted.iter();
+        asked && !evicted.any(|(one, through)| one == feed && *through >= position)
+    }
 }
 
 /// What a page changed.

@@ -53,8 +53,6 @@ pub struct Backfill {
     pub hosts: Arc<Hosts>,
     pub clock: Clock,
     pub status: Arc<Status>,
-    /// Tells the resync that accounts are due.
-    pub broken: watch::Sender<u64>,
 }
 
 /// Why a list could not be read to its end.
@@ -217,10 +215,11 @@ impl Backfill {
                     address.push_str(&format!("&{name}={value}"));
                 }
             }
-            let now_us = self.clock.now_us();
-            let _permit = self.hosts.ask(&self.url, now_us).map_err(Failed::Later)?;
+            let permit = self.hosts.ask(&self.url, &self.clock).await;
+            let _permit = permit.map_err(Failed::Later)?;
             let response = self.resolver.named_client().get(address).send().await?;
             let (status, headers) = (response.status().as_u16(), response.headers());
+            let now_us = self.clock.now_us();
             match self.hosts.heard(&self.url, status, headers, now_us) {
                 Some(pause_us) => Err(Failed::Later(pause_us)),
                 None => Ok(response),
@@ -251,7 +250,7 @@ impl Backfill {
         counter!(names::BACKFILL, "state" => "listed").increment(listed);
         counter!(names::BACKFILL, "state" => "adopted").increment(adopted);
         if adopted > 0 {
-            self.broken.send_modify(|count| *count += adopted);
+            self.status.marked.send_modify(|count| *count += adopted);
         }
         Ok(())
     }

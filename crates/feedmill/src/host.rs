@@ -1,27 +1,30 @@
 //! Hosts of accounts, asked no faster than they like.
 //!
 //! In:    the address of a host, and what its answers say about pauses.
-//! Out:   a permit to ask it now, or how long to leave it alone.
+//! Out:   a permit to ask it, as soon as it has room; or how long to leave it alone.
 //! Never: more than `at_once_max` requests to one host at a time; a request
 //!        before the moment that the host named.
 //!
 //! Whoever fetches thousands of repositories is a burden that hosts defend
 //! themselves against. One that says "later" (`Retry-After`, or no requests
 //! remaining in its `RateLimit` window) is left alone until then, and
-//! meanwhile the others are asked.
+//! meanwhile the others are asked. As many as are asked at once may stand in
+//! line, so that a host is never idle while something is wanted of it; more
+//! would keep those waiting who want something of others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use reqwest::header::HeaderMap;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::clock::Micros;
+use crate::clock::{Clock, Micros};
 
 const SECOND_US: Micros = 1_000_000;
-/// Pause where a host refuses without saying for how long, or is busy with us.
+/// Pause where a host refuses without saying for how long; and where its line is full.
 const PAUSE_US: Micros = 10 * SECOND_US;
-const BUSY_US: Micros = SECOND_US;
+const FULL_US: Micros = SECOND_US;
 /// Longest pause on a host's word.
 const PAUSE_US_MAX: Micros = 3600 * SECOND_US;
 /// Hosts remembered; those with nothing to remember are forgotten first.
@@ -36,9 +39,11 @@ pub struct Hosts {
     known: Mutex<HashMap<String, Host>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Host {
-    under_way: usize,
+    /// Requests under way and in line.
+    busy: usize,
+    line: Arc<Semaphore>,
     rests_until_us: Micros,
 }
 
@@ -47,12 +52,14 @@ struct Host {
 pub struct Permit {
     hosts: Arc<Hosts>,
     host: String,
+    /// `None` while it stands in line.
+    _turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(host) = self.hosts.known.lock().get_mut(&self.host) {
-            host.under_way = host.under_way.saturating_sub(1);
+            host.busy = host.busy.saturating_sub(1);
         }
     }
 }
@@ -66,25 +73,58 @@ impl Hosts {
         }
     }
 
-    /// Leave to ask `url` now, or after how many microseconds to come again.
-    pub fn ask(self: &Arc<Self>, url: &str, now_us: Micros) -> Result<Permit, Micros> {
-        let name = name_of(url);
+    /// Leave to ask `url`, as soon as it is our turn; or after how many microseconds to come again.
+    ///
+    /// # Errors
+    /// If the host wants to be left alone, or its line is full.
+    pub async fn ask(self: &Arc<Self>, url: &str, clock: &Clock) -> Result<Permit, Micros> {
+        let (line, mut permit) = self.stand_in_line(name_of(url), clock.now_us())?;
+        permit._turn = line.acquire_owned().await.ok();
+        // Whoever was before us may have been told to leave it alone.
+        match self.rests(&permit.host, clock.now_us()) {
+            Some(pause_us) => Err(pause_us),
+            None => Ok(permit),
+        }
+    }
+
+    fn stand_in_line(
+        self: &Arc<Self>,
+        name: &str,
+        now_us: Micros,
+    ) -> Result<(Arc<Semaphore>, Permit), Micros> {
+        if let Some(pause_us) = self.rests(name, now_us) {
+            return Err(pause_us);
+        }
         let mut known = self.known.lock();
         if known.len() >= HOSTS_MAX && !known.contains_key(name) {
-            known.retain(|_, host| host.under_way > 0 || host.rests_until_us > now_us);
+            known.retain(|_, host| host.busy > 0 || host.rests_until_us > now_us);
         }
-        let host = known.entry(name.to_owned()).or_default();
-        if host.rests_until_us > now_us {
-            return Err(host.rests_until_us - now_us);
+        let host = self.host(&mut known, name);
+        if host.busy >= self.at_once_max * 2 {
+            return Err(FULL_US);
         }
-        if host.under_way >= self.at_once_max {
-            return Err(BUSY_US);
-        }
-        host.under_way += 1;
-        Ok(Permit {
+        host.busy += 1;
+        let permit = Permit {
             hosts: Arc::clone(self),
             host: name.to_owned(),
+            _turn: None,
+        };
+        Ok((Arc::clone(&host.line), permit))
+    }
+
+    fn host<'a>(&self, known: &'a mut HashMap<String, Host>, name: &str) -> &'a mut Host {
+        known.entry(name.to_owned()).or_insert_with(|| Host {
+            busy: 0,
+            line: Arc::new(Semaphore::new(self.at_once_max)),
+            rests_until_us: 0,
         })
+    }
+
+    /// How long a host is still to be left alone.
+    fn rests(&self, name: &str, now_us: Micros) -> Option<Micros> {
+        let known = self.known.lock();
+        let rest_us = known.get(name)?.rests_until_us - now_us;
+        (rest_us > 0).then_some(rest_us)
     }
 
     /// Notes what an answer says about pauses; returns the pause where it is a refusal for now.
@@ -99,7 +139,7 @@ impl Hosts {
         let asked = pause(headers, refused, now_us);
         let pause_us = asked.or(refused.then_some(PAUSE_US))?.min(PAUSE_US_MAX);
         let mut known = self.known.lock();
-        let host = known.entry(name_of(url).to_owned()).or_default();
+        let host = self.host(&mut known, name_of(url));
         host.rests_until_us = host.rests_until_us.max(now_us + pause_us);
         refused.then_some(pause_us)
     }
@@ -138,6 +178,7 @@ fn pause(headers: &HeaderMap, refused: bool, now_us: Micros) -> Option<Micros> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt as _;
 
     const NOW: Micros = 1_790_000_000 * SECOND_US;
     const URL: &str = "https://pds.example/xrpc/com.atproto.sync.getRepo?did=did:web:a.test";
@@ -150,7 +191,7 @@ mod tests {
         }
         let hosts = Arc::new(Hosts::new(2));
         hosts.heard(URL, status, &map, NOW);
-        let rests = hosts.ask("https://pds.example", NOW).err();
+        let rests = hosts.rests("https://pds.example", NOW);
         assert_eq!(rests, pause_s.map(|seconds| seconds * SECOND_US));
     }
 
@@ -186,14 +227,26 @@ mod tests {
         );
     }
 
-    #[test]
-    fn one_host_is_asked_so_many_things_at_once_and_another_is_not_its_business() {
-        let hosts = Arc::new(Hosts::new(2));
-        let first = hosts.ask(URL, NOW).unwrap();
-        let _second = hosts.ask("https://pds.example", NOW).unwrap();
-        assert!(hosts.ask(URL, NOW).is_err());
-        assert!(hosts.ask("https://other.example/", NOW).is_ok());
+    #[tokio::test]
+    async fn one_host_is_asked_so_many_things_at_once_and_another_is_not_its_business() {
+        let (hosts, clock) = (Arc::new(Hosts::new(2)), Clock::Wall);
+        let first = hosts.ask(URL, &clock).await.unwrap();
+        let _second = hosts.ask("https://pds.example", &clock).await.unwrap();
+        assert!(hosts.ask("https://other.example/", &clock).await.is_ok());
+        let mut third = Box::pin(hosts.ask(URL, &clock));
+        assert!((&mut third).now_or_never().is_none(), "it stands in line");
+        let mut fourth = Box::pin(hosts.ask(URL, &clock));
+        assert!((&mut fourth).now_or_never().is_none());
+        assert_eq!(hosts.ask(URL, &clock).await.unwrap_err(), FULL_US);
+        drop(fourth);
         drop(first);
-        assert!(hosts.ask(URL, NOW).is_ok());
+        let third = third.await.unwrap();
+        let mut fifth = Box::pin(hosts.ask(URL, &clock));
+        assert!((&mut fifth).now_or_never().is_none());
+        // Told to leave it alone, nobody in line asks after all.
+        hosts.heard(URL, 429, &HeaderMap::new(), clock.now_us());
+        drop(third);
+        assert!(fifth.await.is_err());
+        assert_eq!(hosts.known.lock()["https://pds.example"].busy, 1);
     }
 }

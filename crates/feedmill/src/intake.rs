@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use metrics::{counter, gauge, histogram};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 use caution::Cautions;
@@ -352,7 +352,6 @@ pub fn run(
     mut frames: mpsc::Receiver<Arrival>,
     gathering: Gathering,
     clock: &Clock,
-    broken: &watch::Sender<u64>,
 ) {
     let mut other_host = None;
     while let Some(first) = other_host.take().or_else(|| frames.blocking_recv()) {
@@ -373,7 +372,7 @@ pub fn run(
                 }
             }
         }
-        if !commit_until_done(&mut intake, &batch, &frames, clock, broken) {
+        if !commit_until_done(&mut intake, &batch, &frames, clock) {
             return;
         }
     }
@@ -386,7 +385,6 @@ fn commit_until_done(
     batch: &[Arrival],
     frames: &mpsc::Receiver<Arrival>,
     clock: &Clock,
-    broken: &watch::Sender<u64>,
 ) -> bool {
     let mut pause = PAUSE;
     let mut stopped: Option<Instant> = None;
@@ -397,7 +395,8 @@ fn commit_until_done(
             Ok(committed) => {
                 histogram!(names::COMMIT_SECONDS).record(begun.elapsed().as_secs_f64());
                 if !committed.broken.is_empty() {
-                    broken.send_modify(|count| *count += committed.broken.len() as u64);
+                    let marked = committed.broken.len() as u64;
+                    intake.status.marked.send_modify(|count| *count += marked);
                 }
                 if let Some(stopped) = stopped {
                     let seconds = stopped.elapsed().as_secs();

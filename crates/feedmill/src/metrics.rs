@@ -153,7 +153,7 @@ pub const ALL: &[(&str, &str)] = &[
     (LOG_POSITION, "highest position, by space"),
     (
         LOG_BEHIND,
-        "positions that a replica has still to pull, by space",
+        "positions that a log source has still to read, by space",
     ),
     (
         BRANCH_BEHIND,

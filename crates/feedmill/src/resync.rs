@@ -39,8 +39,8 @@ const REPO_TIMEOUT: Duration = Duration::from_secs(600);
 /// Pause after a failed attempt, doubling up to `PAUSE_MAX`.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// How often marked accounts are looked for without a hint.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often marked accounts are looked for without a hint: those that another process marked.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Accounts looked at in one turn, beside those that are busy or resting.
 const LOOK_MAX: usize = 1000;
 /// A reader's account that failed up to this pause is given up, if nothing but the reading asked for it.
@@ -88,13 +88,9 @@ enum Failed {
 }
 
 impl Resync {
-    /// Repairs marked accounts until `stop` is set; `broken` hints that there are some.
-    pub async fn run(
-        self,
-        at_once_max: usize,
-        mut broken: watch::Receiver<u64>,
-        mut stop: watch::Receiver<bool>,
-    ) {
+    /// Repairs marked accounts until `stop` is set.
+    pub async fn run(self, at_once_max: usize, mut stop: watch::Receiver<bool>) {
+        let mut marked = self.status.marked.subscribe();
         let mut waiting: HashMap<String, (Instant, Duration)> = HashMap::new();
         let mut running: HashMap<tokio::task::Id, String> = HashMap::new();
         let mut tasks: JoinSet<Result<usize, Failed>> = JoinSet::new();
@@ -112,9 +108,9 @@ impl Resync {
                         self.settle(did, result, &mut waiting);
                     }
                 }
-                _ = broken.changed() => {}
+                _ = marked.changed() => {}
                 _ = stop.changed() => break,
-                () = tokio::time::sleep(LOOK_EVERY.min(PAUSE)) => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
             }
         }
     }
@@ -157,6 +153,7 @@ impl Resync {
             Ok(records) => {
                 waiting.remove(&did);
                 self.status.resynced.fetch_add(1, Ordering::Relaxed);
+                self.status.settled.send_modify(|count| *count += 1);
                 counter!(names::RESYNCS, "result" => "ok").increment(1);
                 info!(did, records, "account is in step again");
             }
@@ -188,10 +185,14 @@ impl Resync {
 
     /// Tells the store, which knows whether anybody but a reader asked for this account.
     fn give_up(&self, did: String) {
-        let (store, now_us) = (Arc::clone(&self.store), self.clock.now_us());
-        // If it cannot be told now, the account is tried again and given up later.
+        let (store, status) = (Arc::clone(&self.store), Arc::clone(&self.status));
+        let now_us = self.clock.now_us();
         drop(tokio::task::spawn_blocking(move || {
-            store.commit(Batch::of_no_source(now_us, Item::GaveUp { did }))
+            let told = store.commit(Batch::of_no_source(now_us, Item::GaveUp { did }));
+            // If it cannot be told now, the account is tried again and given up later.
+            if told.is_ok() {
+                status.settled.send_modify(|count| *count += 1);
+            }
         }));
     }
 
@@ -204,10 +205,12 @@ impl Resync {
             return Ok(0);
         }
         let address = format!("{host}/xrpc/com.atproto.sync.getRepo?did={did}");
-        let (mut response, _permit) = self.ask(&host, &address).await?;
-        let gone = matches!(response.status().as_u16(), 400 | 404 | 410);
-        if gone && !self.standing(&host, did).await?.visible() {
-            return Ok(0); // it waits until the account is back
+        let (mut response, permit) = self.ask(&host, &address).await?;
+        if matches!(response.status().as_u16(), 400 | 404 | 410) {
+            drop(permit); // whoever holds one must not stand in line for another
+            if !self.standing(&host, did).await?.visible() {
+                return Ok(0); // it waits until the account is back
+            }
         }
         response.error_for_status_ref()?;
         let mut bytes = Vec::new();
@@ -227,7 +230,7 @@ impl Resync {
 
     /// Asks a host, unless it wants to be left alone.
     async fn ask(&self, host: &str, address: &str) -> Result<(reqwest::Response, Permit), Failed> {
-        let permit = self.hosts.ask(host, self.clock.now_us());
+        let permit = self.hosts.ask(host, &self.clock).await;
         let permit = permit.map_err(Failed::Later)?;
         let response = self
             .resolver

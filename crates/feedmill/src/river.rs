@@ -210,7 +210,6 @@ impl River {
         )));
         let resolver = Arc::new(Resolver::new(config)?);
         let hosts = Arc::new(Hosts::new(config.intake.host_max));
-        let broken = watch::Sender::new(0u64);
         for source in &config.sources {
             let frames = self.stream(config, source, &decoder, &resolver);
             let mut stage = Intake::new(
@@ -228,8 +227,8 @@ impl River {
                 batch_max: config.intake.batch_max,
                 flush: Duration::from_millis(config.intake.flush_ms),
             };
-            let (clock, hint) = (start.clock.clone(), broken.clone());
-            let work = move || intake::run(stage, frames.frames, gathering, &clock, &hint);
+            let clock = start.clock.clone();
+            let work = move || intake::run(stage, frames.frames, gathering, &clock);
             self.intakes.push(thread("intake", work)?);
         }
         // One for all: an account is repaired once, whichever stream it came by.
@@ -243,11 +242,11 @@ impl River {
                 clock: start.clock.clone(),
                 status: Arc::clone(&self.status),
             };
-            let (hints, stop) = (broken.subscribe(), self.stop_sources.subscribe());
-            let task = resync.run(config.intake.resync_max, hints, stop);
+            let stop = self.stop_sources.subscribe();
+            let task = resync.run(config.intake.resync_max, stop);
             self.sources.push(tokio::spawn(task));
         }
-        self.backfill(config, start, (resolver, hosts), broken);
+        self.backfill(config, start, (resolver, hosts));
         Ok(())
     }
 
@@ -257,7 +256,6 @@ impl River {
         config: &Config,
         start: &Start<'_>,
         (resolver, hosts): (Arc<Resolver>, Arc<Hosts>),
-        broken: watch::Sender<u64>,
     ) {
         let Some(url) = &config.intake.backfill else {
             return;
@@ -271,7 +269,6 @@ impl River {
             hosts,
             clock: start.clock.clone(),
             status: Arc::clone(&self.status),
-            broken,
         };
         // Said at once, so that nobody takes the time before the first look for the end.
         self.status.listing.store(true, Ordering::Relaxed);

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::clock::Micros;
 
@@ -28,6 +29,10 @@ pub struct Status {
     /// Repositories being fetched, and fetched.
     pub resyncing: AtomicI64,
     pub resynced: AtomicU64,
+    /// Accounts marked for a resync by this process: a hint to look for them.
+    pub marked: watch::Sender<u64>,
+    /// Marked accounts that were repaired or given up: a hint to those who wait for one.
+    pub settled: watch::Sender<u64>,
     /// Accounts seen in lists, and those of them that were never heard of.
     pub listed: AtomicU64,
     pub adopted: AtomicU64,

@@ -115,9 +115,7 @@ impl Space {
         }
         for target in pulled.targets {
             if let Some(lane) = self.lanes.get_mut(target) {
-                lane.after = pulled.covered;
-                lane.cursor = Some(pulled.cursor.to_owned());
-                lane.resolved = true;
+                lane.advance(pulled);
             }
         }
         self.upstream.epoch = Some(pulled.epoch);
@@ -126,23 +124,13 @@ impl Space {
 
     /// Blocks we hold at positions the page answers for, but which it lacks.
     fn missing_from(&self, pulled: &Pulled<'_>, present: &BTreeSet<BlockKey>) -> Vec<BlockKey> {
-        let asked = |feed: &str| {
-            pulled.targets.iter().any(|target| match target {
-                Target::Space => !pulled.apart.iter().any(|apart| apart == feed),
-                Target::Feed(one) => one == feed,
-            })
-        };
-        let evicted = |feed: &str, position: u64| {
-            let mut through = pulled.evicted.iter();
-            through.any(|(one, through)| one == feed && *through >= position)
-        };
         if pulled.after >= pulled.covered {
             return Vec::new();
         }
         self.positions
             .range(pulled.after + 1..=pulled.covered)
             .filter(|(position, key)| {
-                asked(&key.feed) && !present.contains(key) && !evicted(&key.feed, **position)
+                !present.contains(key) && pulled.answers_for(&key.feed, **position)
             })
             .map(|(_, key)| key.clone())
             .collect()

@@ -10,7 +10,7 @@ use crate::cursor::Epoch;
 use crate::limits::{INTEGER_MAX, Limits};
 use crate::order::PendingKey;
 use crate::page::{Gather, Page, PageMax, PendingStart, Selection, Start};
-use crate::replica::{Lane, Mode, Target, Upstream};
+use crate::replica::{Lane, Target, Upstream, pulled_through};
 use crate::signature::Author;
 use crate::store::{
     AppendError, EVICTED_HEADS_MAX, FeedName, FeedState, Keep, Role, SpaceState, StoreError,
@@ -268,21 +268,7 @@ impl Space {
         if self.role == Role::Authority {
             return self.position_max;
         }
-        let bears = |lane: &&Lane| match (&lane.target, selection) {
-            _ if lane.mode == Mode::None => false,
-            (Target::Feed(feed), Selection::Feeds(feeds)) => feeds.contains(feed),
-            (Target::Space, Selection::Feeds(feeds)) => {
-                let own = |feed: &String| self.lanes.contains_key(&Target::Feed(feed.clone()));
-                !feeds.iter().all(own)
-            }
-            (Target::Feed(_) | Target::Space, _) => true,
-        };
-        let pulled = self
-            .lanes
-            .values()
-            .filter(bears)
-            .map(|lane| lane.after)
-            .min();
+        let pulled = pulled_through(&self.lanes, selection);
         pulled.unwrap_or_else(|| self.state().position_max)
     }
 

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::{Ending, runtime, say};
 use crate::clock::Clock;
 use crate::replicate::log::Log as LocalLog;
-use crate::replicate::peer::{Peer, PeerSettings};
+use crate::replicate::peer::{Peer, PeerSettings, address};
 use crate::replicate::settings::LogSettings;
 use crate::replicate::sqlite::SqliteLog;
 
@@ -95,12 +95,18 @@ pub(super) enum Log {
         /// Only these feeds
         #[arg(long)]
         feed: Vec<String>,
+        /// All but these feeds
+        #[arg(long, conflicts_with = "feed")]
+        without: Vec<String>,
         /// From this position on
-        #[arg(long, default_value_t = 0, conflicts_with = "tail")]
+        #[arg(long, default_value_t = 0, conflicts_with_all = ["tail", "since"])]
         from: u64,
         /// Only what comes from now on
-        #[arg(long)]
+        #[arg(long, conflicts_with = "since")]
         tail: bool,
+        /// Only what came at or after this time, in Unix milliseconds
+        #[arg(long)]
+        since: Option<u64>,
         /// End once everything is here and nothing waits to be sent
         #[arg(long)]
         once: bool,
@@ -196,17 +202,28 @@ impl Log {
                 place,
                 file,
                 feed,
+                without,
                 from,
                 tail,
+                since,
                 once,
             } => {
                 super::log("warn");
-                let mode = if tail { Mode::Tail } else { Mode::From(from) };
+                let mode = match since {
+                    Some(time_ms) => Mode::Since(time_ms),
+                    None if tail => Mode::Tail,
+                    None => Mode::From(from),
+                };
                 let targets = match feed.is_empty() {
                     true => vec![Target::Space],
                     false => feed.into_iter().map(Target::Feed).collect(),
                 };
-                let lanes = targets.into_iter().map(|target| (target, mode)).collect();
+                let apart = without.into_iter().map(Target::Feed);
+                let lanes = targets
+                    .into_iter()
+                    .map(|target| (target, mode))
+                    .chain(apart.map(|target| (target, Mode::None)))
+                    .collect();
                 runtime()?.block_on(replicate(&place, &file, lanes, once))
             }
             Self::Verify { file, space } => verify(&file, space.as_deref()),
@@ -216,13 +233,9 @@ impl Log {
 
 impl Place {
     async fn ask(&self, kind: &str, message: &Value) -> Result<Value, Trouble> {
-        let url = format!(
-            "{}/log/{}/{kind}",
-            self.server.trim_end_matches('/'),
-            percent(&self.space)
-        );
+        let space = address(&self.server, &self.space);
         let answer = reqwest::Client::new()
-            .post(url)
+            .post(format!("{space}/{kind}"))
             .json(message)
             .send()
             .await?;
@@ -232,17 +245,6 @@ impl Place {
             None => Ok(answer),
         }
     }
-}
-
-/// A space as a piece of a path.
-fn percent(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    text.bytes()
-        .map(|byte| match plain(byte) {
-            true => char::from(byte).to_string(),
-            false => format!("%{byte:02X}"),
-        })
-        .collect()
 }
 
 fn author(actor: String) -> Result<Author, Trouble> {
@@ -382,7 +384,7 @@ async fn follow(
         let blocks = page.get("blocks").and_then(Value::as_array);
         for block in blocks.ok_or(Trouble::Nonsense("no blocks"))? {
             print(place, which, block)?;
-            left -= 1;
+            left = left.saturating_sub(1);
         }
         cursor = json!({"cursor": page.get("nextCursor")});
         if page.get("hasMore") != Some(&Value::Bool(true)) {
@@ -461,7 +463,8 @@ async fn is_whole(place: &Place, store: &SqliteLog) -> Result<bool, Ending> {
     let there = place.ask("query", &question).await?;
     let there = there.get("maxPosition").and_then(Value::as_u64);
     let lanes = store.lanes(&place.space)?;
-    let here = lanes.iter().map(|lane| lane.after).min().unwrap_or(0);
+    let pulled = lanes.iter().filter(|lane| lane.mode != Mode::None);
+    let here = pulled.map(|lane| lane.after).min().unwrap_or(0);
     let max = blocklog::page::PageMax {
         blocks: 1,
         bytes: 1,

@@ -21,8 +21,7 @@ use crate::config::Intake;
 use crate::config::labels::LabelSource;
 use crate::identity::{IdentityError, Resolver};
 use crate::metrics as names;
-use crate::source::pause::Pauses;
-use crate::source::stream::chance;
+use crate::source::pause::{Pauses, chance};
 use crate::store::StoreError;
 
 /// How long a labeler may take to accept a connection.

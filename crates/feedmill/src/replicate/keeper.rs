@@ -21,7 +21,7 @@ use tracing::{info, warn};
 /// How often the file is looked at for what others wrote, while somebody waits.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Looks between two sets of gauges.
-const GAUGES_EVERY: u64 = 50;
+const GAUGES_EVERY: u64 = 5;
 /// Looks between two searches for blocks past their retention.
 const RETAIN_EVERY: u64 = 300;
 /// Spaces whose position is shown: labels must not grow with what strangers name.
@@ -52,7 +52,7 @@ pub async fn run(log: Log, mut stop: watch::Receiver<bool>) {
 
 /// One look. Returns the count of others' writes it saw. Blocks.
 fn tick(log: &Log, seen: Option<i64>, looks: u64) -> Result<Option<i64>, StoreError> {
-    if looks % RETAIN_EVERY == RETAIN_EVERY - 1 {
+    if looks.is_multiple_of(RETAIN_EVERY) {
         let gone = log.retain()?;
         if gone > 0 {
             counter!(names::LOG_EVICTED).increment(gone);

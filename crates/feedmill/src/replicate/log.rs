@@ -238,6 +238,9 @@ impl Log {
     pub fn retain(&self) -> Result<u64, StoreError> {
         let (store, now_ms) = (&self.inner.store, self.now_ms());
         let mut gone = 0;
+        if self.inner.settings.keeps_all() {
+            return Ok(gone);
+        }
         for space in store.spaces()? {
             if store
                 .space(&space)?

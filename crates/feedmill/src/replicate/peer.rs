@@ -10,7 +10,6 @@
 
 use super::hub::News;
 use super::log::{Log, random};
-use crate::metrics as names;
 use blocklog::limits::Limits;
 use blocklog::message::{Advanced, Answer, Reply, Request, RequestId, SubscribeRequest};
 use blocklog::page::Selection;
@@ -18,7 +17,6 @@ use blocklog::replica::{Mode, Target};
 use blocklog::store::{LogStore, ReplicaStore, Role, StoreError};
 use blocklog::sync::{Input, Sync, SyncReport, SyncSettings};
 use futures_util::{SinkExt, StreamExt};
-use metrics::{counter, gauge};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -176,11 +174,7 @@ impl Peer {
 
     /// One connection, from its beginning to its end.
     async fn connected(&mut self, stop: &mut watch::Receiver<bool>) -> Ended {
-        let url = format!(
-            "{}/log/{}",
-            self.settings.url.trim_end_matches('/'),
-            self.settings.space
-        );
+        let url = address(&self.settings.url, &self.settings.space);
         let connecting =
             tokio::time::timeout(CONNECT_WITHIN, tokio_tungstenite::connect_async(url));
         let Ok(Ok((mut socket, _))) = connecting.await else {
@@ -247,9 +241,6 @@ impl Peer {
                     .iter()
                     .map(|held| held.block.feed.clone())
                     .collect();
-                let behind = page.position_max.saturating_sub(page.covered);
-                gauge!(names::LOG_BEHIND, "space" => self.settings.space.clone())
-                    .set(behind as f64);
                 Some((page.covered, feeds))
             }
             _ => None,
@@ -259,8 +250,6 @@ impl Peer {
         if let Some((position_max, feeds)) = learned
             && self.report().pulled > before
         {
-            let pulled = self.report().pulled - before;
-            counter!(names::LOG_BLOCKS, "by" => "pull").increment(pulled);
             self.log
                 .tell(&self.settings.space, position_max, feeds, None);
         }
@@ -287,6 +276,20 @@ impl Peer {
         let done = tokio::task::spawn_blocking(work).await;
         done.unwrap_or_else(|error| Err(StoreError::Passing(Box::new(error))))
     }
+}
+
+/// The address of a space: whatever its name, it is one piece of the path.
+#[must_use]
+pub fn address(server: &str, space: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let piece: String = space
+        .bytes()
+        .map(|byte| match plain(byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect();
+    format!("{}/log/{piece}", server.trim_end_matches('/'))
 }
 
 /// Send a request; false if the connection is broken.

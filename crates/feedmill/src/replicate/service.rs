@@ -2,7 +2,7 @@
 //!
 //! In:    `POST /log/{space}/query`, `subscribe`, `append`, `list`.
 //! Out:   the reply, as JSON, or as CBOR for whoever sends or asks for it.
-//! Never: a reply without the request's id, whatever is wrong with the request.
+//! Never: a reply without the id of a request that could be read.
 
 use super::cbor;
 use super::log::Log;

@@ -166,6 +166,13 @@ impl LogSettings {
         }
     }
 
+    /// Whether nothing is ever let go.
+    #[must_use]
+    pub fn keeps_all(&self) -> bool {
+        let mut settings = self.keep_feeds.values().chain([&self.keep]);
+        settings.all(|keep| *keep == KeepSetting::All)
+    }
+
     /// How much of `feed` is kept.
     #[must_use]
     pub fn keep(&self, feed: &str) -> KeepSetting {

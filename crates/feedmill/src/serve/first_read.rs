@@ -22,8 +22,8 @@ use crate::store::batch::{Batch, Item};
 
 /// Readers remembered as known.
 const KNOWN_MAX: usize = 100_000;
-/// How often it is looked whether a repository came.
-const LOOK_EVERY: Duration = Duration::from_millis(25);
+/// How often it is looked whether a repository came, where another process fetches it.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What first reads need.
 #[derive(Debug)]
@@ -91,6 +91,7 @@ async fn of(server: &Arc<Server>, first: &FirstReads, actor: &str) -> Option<Wor
         return None;
     }
     let until = Instant::now() + first.budget;
+    let mut settled = server.status.settled.subscribe();
     let mut asked = false;
     loop {
         let (this, name, ask) = (Arc::clone(server), actor.to_owned(), !asked);
@@ -106,7 +107,11 @@ async fn of(server: &Arc<Server>, first: &FirstReads, actor: &str) -> Option<Wor
             FirstRead::Unknown | FirstRead::Waiting if Instant::now() >= until => {
                 return Some(Word::Running);
             }
-            FirstRead::Unknown | FirstRead::Waiting => tokio::time::sleep(LOOK_EVERY).await,
+            FirstRead::Unknown | FirstRead::Waiting => {
+                let rest = LOOK_EVERY.min(until.saturating_duration_since(Instant::now()));
+                // What was settled may be another's: whoever wakes looks again.
+                drop(tokio::time::timeout(rest, settled.changed()).await);
+            }
         }
     }
 }
@@ -127,5 +132,6 @@ fn look(server: &Server, actor: &str, ask: bool) -> Option<FirstRead> {
         .store
         .commit(Batch::of_no_source(now_us, item))
         .ok()?;
+    server.status.marked.send_modify(|count| *count += 1);
     server.store.first_read(&did, now_us).ok()
 }

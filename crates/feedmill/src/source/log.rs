@@ -21,10 +21,11 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tracing::{info, warn};
+use tracing::info;
 
+use super::link::{self, Link};
 use super::pause::Pauses;
-use super::stream::{ANSWER_MAX, Socket, chance};
+use super::stream::{ANSWER_MAX, Socket};
 use super::{Arrival, Rewind};
 use crate::config::Intake;
 use crate::decode::log::{GONE, ROLLED_BACK, mark, position};
@@ -57,7 +58,7 @@ pub struct LogStream {
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-enum Ended {
+pub(super) enum Ended {
     #[error("cannot connect")]
     Refused(#[source] Box<tokio_tungstenite::tungstenite::Error>),
     #[error("no answer within {} s", ANSWER_MAX.as_secs())]
@@ -88,53 +89,9 @@ struct Reader<'a> {
 }
 
 impl LogStream {
-    /// Reads until `stop` is set. Every end but that is followed by a pause and a new connection.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let mut pauses = Pauses::new(
-            Duration::from_millis(self.intake.reconnect_ms),
-            Duration::from_millis(self.intake.reconnect_ms_max),
-        );
-        while !*stop.borrow() {
-            let ended = tokio::select! {
-                ended = self.connection(&mut pauses) => ended,
-                _ = stop.changed() => break,
-            };
-            self.status.connected.store(false, Ordering::Relaxed);
-            if matches!(ended, Ended::Deaf) {
-                return;
-            }
-            let pause = pauses.next(chance());
-            warn!(
-                source = self.name,
-                url = self.url,
-                error = crate::check::chain(&ended),
-                pause_ms = pause.as_millis() as u64,
-                "stream ended"
-            );
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                _ = stop.changed() => break,
-            }
-        }
-    }
-
-    async fn connection(&self, pauses: &mut Pauses) -> Ended {
-        let mut reader = match self.connect().await {
-            Ok(reader) => reader,
-            Err(ended) => return ended,
-        };
-        self.status.connected.store(true, Ordering::Relaxed);
-        loop {
-            match reader.page().await {
-                Ok(more) => {
-                    pauses.reset();
-                    if !more && let Err(ended) = reader.wait().await {
-                        return ended;
-                    }
-                }
-                Err(ended) => return ended,
-            }
-        }
+    /// Reads until `stop` is set.
+    pub async fn run(self, stop: watch::Receiver<bool>) {
+        link::read_for_ever(&self, &self.intake, &self.status, stop).await;
     }
 
     async fn connect(&self) -> Result<Reader<'_>, Ended> {
@@ -163,6 +120,37 @@ impl LogStream {
         };
         reader.begin().await?;
         Ok(reader)
+    }
+}
+
+impl Link for &LogStream {
+    type Ended = Ended;
+
+    async fn read(&mut self, pauses: &mut Pauses) -> Ended {
+        let mut reader = match self.connect().await {
+            Ok(reader) => reader,
+            Err(ended) => return ended,
+        };
+        self.status.connected.store(true, Ordering::Relaxed);
+        loop {
+            match reader.page().await {
+                Ok(more) => {
+                    pauses.reset();
+                    if !more && let Err(ended) = reader.wait().await {
+                        return ended;
+                    }
+                }
+                Err(ended) => return ended,
+            }
+        }
+    }
+
+    fn is_over(ended: &Ended) -> bool {
+        matches!(ended, Ended::Deaf)
+    }
+
+    fn place(&self) -> (&str, &str) {
+        (&self.name, &self.url)
     }
 }
 

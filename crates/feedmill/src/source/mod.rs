@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 pub mod firehose;
 // Jetstream, versions 1 and 2.
 pub mod jetstream;
+// One connection after the other.
+mod link;
 // The log of a peer.
 pub mod log;
 // How long to wait before connecting again.

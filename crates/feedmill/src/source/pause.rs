@@ -46,6 +46,15 @@ impl Pauses {
     }
 }
 
+/// Randomness for jitter.
+pub fn chance() -> f64 {
+    let mut bytes = [0u8; 4];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
+        Err(_) => 0.5,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

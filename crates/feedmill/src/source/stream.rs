@@ -20,9 +20,10 @@ use tokio::sync::{mpsc, watch};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
-use tracing::{info, warn};
+use tracing::info;
 
 use super::jetstream::{DictionaryError, Jetstream, Unpacker};
+use super::link::{self, Link};
 use super::pause::Pauses;
 use super::tap::{self, Acks};
 use super::{Arrival, Rewind, firehose};
@@ -110,40 +111,14 @@ pub fn row(name: &str, urls: &[String], url: &str) -> String {
 }
 
 impl Stream {
-    /// Reads until `stop` is set. Every end but that is followed by a pause and a new connection.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let mut pauses = Pauses::new(
-            Duration::from_millis(self.intake.reconnect_ms),
-            Duration::from_millis(self.intake.reconnect_ms_max),
-        );
-        let mut turn = 0usize;
-        while !*stop.borrow() {
-            let Some(url) = self.urls.get(turn % self.urls.len().max(1)) else {
-                return;
-            };
-            let mut delivered = false;
-            let ended = tokio::select! {
-                ended = self.connection(url, &mut pauses, &mut delivered) => ended,
-                _ = stop.changed() => break,
-            };
-            self.status.connected.store(false, Ordering::Relaxed);
-            if matches!(ended, Ended::Deaf) {
-                return;
-            }
-            let pause = pauses.next(chance());
-            warn!(
-                source = self.name,
-                url,
-                error = crate::check::chain(&ended),
-                pause_ms = pause.as_millis() as u64,
-                "stream ended"
-            );
-            turn += usize::from(ended.leaves(delivered));
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                _ = stop.changed() => break,
-            }
-        }
+    /// Reads until `stop` is set.
+    pub async fn run(self, stop: watch::Receiver<bool>) {
+        let turns = Turns {
+            stream: &self,
+            turn: 0,
+            url: self.urls.first().map_or("", String::as_str),
+        };
+        link::read_for_ever(turns, &self.intake, &self.status, stop).await;
     }
 
     async fn connection(&self, url: &str, pauses: &mut Pauses, delivered: &mut bool) -> Ended {
@@ -257,6 +232,37 @@ impl Stream {
     }
 }
 
+/// The hosts of a pool, one after the other.
+struct Turns<'a> {
+    stream: &'a Stream,
+    turn: usize,
+    url: &'a str,
+}
+
+impl Link for Turns<'_> {
+    type Ended = Ended;
+
+    async fn read(&mut self, pauses: &mut Pauses) -> Ended {
+        let stream = self.stream;
+        let Some(url) = stream.urls.get(self.turn % stream.urls.len().max(1)) else {
+            return Ended::Deaf; // there is nobody to ask
+        };
+        self.url = url;
+        let mut delivered = false;
+        let ended = stream.connection(url, pauses, &mut delivered).await;
+        self.turn += usize::from(ended.leaves(delivered));
+        ended
+    }
+
+    fn is_over(ended: &Ended) -> bool {
+        matches!(ended, Ended::Deaf)
+    }
+
+    fn place(&self) -> (&str, &str) {
+        (&self.stream.name, self.url)
+    }
+}
+
 /// Tells a Tap what is done.
 async fn acknowledge(socket: &mut Socket, done: Vec<i64>) -> Result<(), Error> {
     for id in done {
@@ -272,13 +278,4 @@ fn is_too_old(error: &Error) -> bool {
     };
     let body = response.body().as_deref().unwrap_or_default();
     String::from_utf8_lossy(body).contains("CursorTooOld")
-}
-
-/// Randomness for jitter.
-pub(crate) fn chance() -> f64 {
-    let mut bytes = [0u8; 4];
-    match getrandom::fill(&mut bytes) {
-        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
-        Err(_) => 0.5,
-    }
 }

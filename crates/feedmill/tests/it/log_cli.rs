@@ -153,6 +153,27 @@ fn a_key_signs_and_a_file_is_replicated_and_verified() {
 }
 
 #[test]
+fn a_replica_leaves_out_what_it_is_told_to_whatever_the_space_is_called() {
+    let (served, space) = (served(), "odd / name? 100%");
+    served.lines(&["append", space, "--feed", "f", "one"]);
+    served.lines(&["append", space, "--feed", "g", "two"]);
+    let blocks = |name: &str, arguments: &[&str]| {
+        let file = served.path(name);
+        let mut all = vec!["replicate", space, &file, "--once"];
+        all.extend(arguments);
+        served.lines(&all);
+        let said = served.lines(&["verify", &file]).remove(0);
+        let said: Value = serde_json::from_str(&said).unwrap();
+        said["blocks"].as_u64().unwrap()
+    };
+    assert_eq!(blocks("all.db", &[]), 2);
+    assert_eq!(blocks("without.db", &["--without", "g"]), 1);
+    assert_eq!(blocks("from.db", &["--from", "2"]), 1);
+    assert_eq!(blocks("since.db", &["--since", "0"]), 2);
+    assert_eq!(blocks("later.db", &["--since", "9007199254740991"]), 0);
+}
+
+#[test]
 fn tail_prints_what_comes_after_it_began() {
     let served = served();
     served.lines(&["append", "live", "--feed", "f", "before"]);

@@ -17,6 +17,7 @@ use sim::rng::Rng;
 use sim::world::{World, WorldOptions};
 
 use crate::life::{Life, PATIENCE, adds_up, free_port};
+use crate::log_measures::measure;
 use crate::oracle::faults;
 
 /// One Feedmill: its file and where it serves.
@@ -291,6 +292,11 @@ async fn the_two_examples_are_origin_and_replica() {
         "{theirs:?}"
     );
     assert_eq!(ours, theirs);
+    let [origin, replica] = addresses.map(|address| format!("http://{address}"));
+    let published = measure(&origin, "feedmill_log_blocks_total{by=\"river\"}").await;
+    assert_eq!(published, Some(position as f64));
+    let behind = measure(&replica, "feedmill_log_behind_positions{space=\"river\"}").await;
+    assert_eq!(behind, Some(0.0));
     first.end(false);
     second.end(false);
     network.stop().await;

@@ -20,9 +20,12 @@ use super::{Ending, Report};
 use crate::replicate::sqlite::SqliteLog;
 
 const SPACE: &str = "bench";
-/// Feeds of the large log, and of the small one it is held against: a feed has more than a page in both.
+/// Feeds of the large log.
 const FEEDS: u64 = 1000;
-const FEW_FEEDS: u64 = 10;
+/// Small logs beside it, by name: feeds, so few that each has more than a page, and blocks.
+const SMALL: [(&str, u64, u64); 2] = [("1k", 4, 1_000), ("10k", 10, 10_000)];
+/// What pages are read of.
+const KINDS: [&str; 4] = ["space", "feed", "ten_feeds", "tail"];
 /// Places at which pages are read, and how often each is read after the first time.
 const PLACES: u64 = 500;
 const ROUNDS: usize = 4;
@@ -331,6 +334,30 @@ fn compare(report: &mut Report, ours: &mut Ours, raw: &mut Raw) -> Result<(), En
     Ok(())
 }
 
+/// The cost of pages in logs of every size, and that of the largest against that of ten thousand blocks.
+fn tell_pages(report: &mut Report, pages: &[(&str, [f64; 4])], large: [f64; 4]) {
+    let mut worst: f64 = 0.0;
+    for (index, kind) in KINDS.iter().enumerate() {
+        let cost = |costs: &[f64; 4]| costs.get(index).copied().unwrap_or(f64::NAN);
+        for (name, costs) in pages {
+            report.figure(&format!("page_{kind}_{name}_us"), cost(costs) * 1e6);
+        }
+        let many = cost(&large);
+        report.figure(&format!("page_{kind}_10m_us"), many * 1e6);
+        for (name, costs) in pages.iter().filter(|(name, _)| *name == "10k") {
+            let ratio = many / cost(costs);
+            report.ratio(&format!("page_{kind}_10m_vs_{name}"), ratio);
+            worst = worst.max(ratio);
+        }
+    }
+    report.ratio("page_10m_vs_10k", worst);
+    report.at_most(
+        "a page at ten million against ten thousand, the worst of space, feed, feeds, tail",
+        worst,
+        1.5,
+    );
+}
+
 pub(super) fn run(scale: f64) -> Result<Report, Ending> {
     let full = (10_000_000.0 * scale) as u64;
     let folder = Folder::new()?;
@@ -340,8 +367,6 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
         ),
         ..Report::default()
     };
-    let mut small = Ours::open(&folder.0.join("small.db"), FEW_FEEDS)?;
-    small.fill(10_000)?;
     let mut ours = Ours::open(&folder.0.join("log.db"), FEEDS)?;
     let mut raw = Raw::open(&folder.0.join("raw.db"))?;
     let compared_at = COMPARED_AT.min(full);
@@ -350,26 +375,16 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
     compare(&mut report, &mut ours, &mut raw)?;
     let at_middle = ours.append(1000, 20)?;
     drop(raw);
+    let mut pages = vec![("1m", ours.pages()?)];
     ours.fill(full)?;
     let at_end = ours.append(1000, 20)?;
-    let (small, large) = (small.pages()?, ours.pages()?);
-    let mut worst: f64 = 0.0;
-    for (name, (few, many)) in ["space", "feed", "ten_feeds", "tail"]
-        .into_iter()
-        .zip(small.into_iter().zip(large))
-    {
-        report.figure(&format!("page_{name}_10k_us"), few * 1e6);
-        report.figure(&format!("page_{name}_10m_us"), many * 1e6);
-        report.ratio(&format!("page_{name}_10m_vs_10k"), many / few);
-        worst = worst.max(many / few);
-    }
-    report.ratio("page_10m_vs_10k", worst);
     report.ratio("append_10m_vs_1m", at_end / at_middle);
-    report.at_most(
-        "a page at ten million against ten thousand, the worst of space, feed, feeds, tail",
-        worst,
-        1.5,
-    );
+    for (name, feeds, blocks) in SMALL {
+        let mut small = Ours::open(&folder.0.join(format!("{name}.db")), feeds)?;
+        small.fill(blocks)?;
+        pages.push((name, small.pages()?));
+    }
+    tell_pages(&mut report, &pages, ours.pages()?);
     let bytes = std::fs::metadata(folder.0.join("log.db")).map_or(0, |file| file.len());
     report.figure("bytes_per_block", bytes as f64 / ours.writer.written as f64);
     Ok(report)

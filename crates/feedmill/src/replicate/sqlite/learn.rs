@@ -67,9 +67,7 @@ impl Learner<'_> {
         let mut lanes = lanes(self.connection, self.space.private_id)?;
         for target in pulled.targets {
             if let Some(lane) = lanes.get_mut(target) {
-                lane.after = pulled.covered;
-                lane.cursor = Some(pulled.cursor.to_owned());
-                lane.resolved = true;
+                lane.advance(pulled);
                 put_lane(self.connection, self.space.private_id, lane)?;
             }
         }
@@ -105,11 +103,7 @@ impl Learner<'_> {
                     sequence: number(row, 3)?,
                     actor: row.get(4)?,
                 };
-                let is_apart = *target == Target::Space && pulled.apart.contains(&key.feed);
-                let mut evicted = pulled.evicted.iter();
-                let is_evicted =
-                    evicted.any(|(feed, through)| *feed == key.feed && *through >= position);
-                if !is_apart && !is_evicted && !present.contains(&key) {
+                if !present.contains(&key) && pulled.answers_for(&key.feed, position) {
                     missing.push(block_id);
                 }
             }

@@ -79,7 +79,9 @@ impl SqliteLog {
     /// If the file cannot be opened or is of a later version.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let mut writer = connect(path).map_err(passing)?;
-        schema::migrate(&mut writer).map_err(passing)?;
+        if !schema::migrate(&mut writer).map_err(passing)? {
+            return Err(StoreError::Damaged("the file is of a later version"));
+        }
         Ok(Self {
             path: path.to_owned(),
             writer: Mutex::new(Writer {

@@ -13,7 +13,7 @@ use super::space::{FeedRow, SpaceRow};
 use blocklog::block::{Head, Held};
 use blocklog::order::PendingKey;
 use blocklog::page::{Gather, Page, PageMax, PendingStart, Selection, Start};
-use blocklog::replica::{Lane, Mode, Target};
+use blocklog::replica::{Lane, Target, pulled_through};
 use blocklog::store::Role;
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Result, params};
@@ -88,16 +88,7 @@ fn settled(
     if space.role == Role::Authority {
         return Ok(space.position_max);
     }
-    let bears = |lane: &&Lane| match (&lane.target, selection) {
-        _ if lane.mode == Mode::None => false,
-        (Target::Feed(feed), Selection::Feeds(feeds)) => feeds.contains(feed),
-        (Target::Space, Selection::Feeds(feeds)) => {
-            let own = |feed: &String| lanes.contains_key(&Target::Feed(feed.clone()));
-            !feeds.iter().all(own)
-        }
-        (Target::Feed(_) | Target::Space, _) => true,
-    };
-    match lanes.values().filter(bears).map(|lane| lane.after).min() {
+    match pulled_through(lanes, selection) {
         Some(pulled) => Ok(pulled),
         None => space.held_max(connection),
     }

@@ -173,17 +173,18 @@ CREATE TABLE published (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Bring the file to the present version.
-pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
+/// Bring the file to the present version; false if it is of a later one, and left as it is.
+pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<bool> {
     let work = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let version: u32 = work.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    let mut reached = 0;
-    for migration in MIGRATIONS {
-        if reached >= version {
-            work.execute_batch(migration)?;
-        }
-        reached += 1;
+    let newest = MIGRATIONS.len() as u32;
+    if version > newest {
+        return Ok(false);
     }
-    work.pragma_update(None, "user_version", reached.max(version))?;
-    work.commit()
+    for migration in MIGRATIONS.iter().skip(version as usize) {
+        work.execute_batch(migration)?;
+    }
+    work.pragma_update(None, "user_version", newest)?;
+    work.commit()?;
+    Ok(true)
 }

@@ -113,3 +113,20 @@ fn everything_is_there_after_opening_the_file_again() {
         "two processes share one counter"
     );
 }
+
+#[test]
+fn a_file_of_a_later_version_is_left_alone() {
+    let scratch = Scratch::new(|_| ());
+    let path = scratch.directory.path().join("log.db");
+    let later = rusqlite::Connection::open(&path).unwrap();
+    later.pragma_update(None, "user_version", 1000).unwrap();
+    let refused = SqliteLog::open(&path).unwrap_err();
+    assert!(
+        matches!(refused, blocklog::store::StoreError::Damaged(_)),
+        "{refused}"
+    );
+    let version: i64 = later
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .unwrap();
+    assert_eq!(version, 1000);
+}

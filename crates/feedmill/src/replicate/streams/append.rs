@@ -7,12 +7,14 @@
 use super::header::{self, Producer};
 use super::reply::{Refusal, Reply};
 use super::stream::{Presence, SPACE, Stream, signed};
+use crate::metrics as names;
 use crate::replicate::log::Log;
 use crate::replicate::sqlite::write_within;
 use axum::http::{HeaderMap, StatusCode};
 use blocklog::chain::Draft;
 use blocklog::signature::Author;
 use blocklog::store::FeedName;
+use metrics::counter;
 use rusqlite::{OptionalExtension, Transaction, params};
 use serde_json::value::RawValue;
 use std::collections::BTreeSet;
@@ -115,6 +117,7 @@ pub(super) fn write_content(
         &[draft],
         now_ms,
     )?;
+    counter!(names::LOG_BLOCKS, "by" => "stream").increment(1);
     let position = written.last().and_then(|held| held.position);
     stream.position = position.unwrap_or(stream.position);
     Ok(())
