@@ -403,10 +403,9 @@ fn post(number: usize, time_us: i64) -> Value {
 /// A directory in which every account signs with one key.
 async fn directory(key: &SigningKey) -> Result<String, Ending> {
     let multikey = key.public().to_multikey();
-    let document = json!({"verificationMethod": [{"id": "#atproto", "type": "Multikey", "publicKeyMultibase": multikey}]});
-    let text = document.to_string();
-    let answer = move || {
-        let text = text.clone();
+    let answer = move |axum::extract::Path(did): axum::extract::Path<String>| {
+        let method = json!({"id": "#atproto", "type": "Multikey", "publicKeyMultibase": multikey});
+        let text = json!({"id": did, "verificationMethod": [method]}).to_string();
         async move { ([(header::CONTENT_TYPE, "application/json")], text) }
     };
     let router = Router::new().route("/{did}", get(answer));
