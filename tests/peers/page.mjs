@@ -46,6 +46,7 @@ page.on('request', (request) => {
 const at = (name) => page.getByTestId(name)
 const number = async (name) => Number((await at(name).textContent()).replaceAll(/[^0-9.]/g, ''))
 const first = () => page.getByTestId('entry').first().getAttribute('data-uri')
+const last = () => page.getByTestId('entry').last().getAttribute('data-uri')
 
 // Waits until `look` gives something true, and returns it.
 async function until(what, look) {
@@ -91,12 +92,18 @@ async function run() {
   await until('an entry arrives by itself', async () => (await number('arrived')) > 0 && (await first()) !== top)
   await page.screenshot({ path: join(folder, 'desktop.png') })
 
-  // Scrolling loads more, in order and without repetition.
-  const before = await number('shown')
+  // Scrolling loads more, in order and without repetition, where there is more than a page.
+  let turn = 0
+  const chosen = await until('a reader has more than a page', async () => {
+    const reader = readers[1 + (turn++ % (readers.length - 1))]
+    await at('reader').selectOption(reader)
+    await page.waitForTimeout(500) // until it has come, or it is another's turn
+    return (await number('shown')) >= 30 && reader
+  })
+  const oldest = await last()
   const shown = await until('scrolling loads more', async () => {
     await page.mouse.wheel(0, 5000)
-    const now = await number('shown')
-    return now >= before + 60 && now
+    return (await last()) !== oldest && number('shown')
   })
   const uris = await page.getByTestId('entry').evaluateAll((all) => all.map((each) => each.dataset.uri))
   assert.equal(new Set(uris).size, uris.length, 'no entry stands twice')
@@ -122,7 +129,7 @@ async function run() {
   assert.match(await at('verdict').textContent(), /add up/)
   assert.doesNotMatch(await at('verdict').textContent(), /do not/)
   await page.reload()
-  await until('the choice survives a reload', async () => (await at('reader').inputValue()) === readers[1])
+  await until('the choice survives a reload', async () => (await at('reader').inputValue()) === chosen)
 
   // A reader that does not exist is explained, and does not stop the page.
   await page.goto(`${address}#feed=timeline&actor=not%20an%20actor`)

@@ -20,6 +20,6 @@ fn a_newcomer_sees_a_living_feed_in_a_browser() {
         return;
     };
     assert_eq!(found["console_errors"], 0);
-    assert!(found["shown"].as_i64().unwrap() >= 60, "{found}");
+    assert!(found["shown"].as_i64().unwrap() > 30, "{found}");
     demo.stop();
 }
