@@ -21,6 +21,7 @@ use crate::config::Intake;
 use crate::config::labels::LabelSource;
 use crate::identity::{IdentityError, Resolver};
 use crate::metrics as names;
+use crate::reach::ConnectError;
 use crate::source::pause::{Pauses, chance};
 use crate::store::StoreError;
 
@@ -43,6 +44,8 @@ enum Ended {
     Unknown(#[from] IdentityError),
     #[error("its document names no labeler, or no key for labels")]
     Nameless,
+    #[error("the labeler cannot be reached")]
+    Unreachable(#[from] ConnectError),
     #[error("connection broke")]
     Broke(#[from] Box<tungstenite::Error>),
     #[error("no answer, or silence for too long")]
@@ -86,17 +89,24 @@ impl Listener {
     }
 
     async fn connection(&self, pauses: &mut Pauses) -> Result<std::convert::Infallible, Ended> {
-        let (url, key) = self.place().await?;
+        let (endpoint, key) = self.place().await?;
         let cursor = self.labels.cursor(&self.source.did)?;
-        let address = format!("{url}/xrpc/com.atproto.label.subscribeLabels?cursor={cursor}");
+        let address = format!("{endpoint}/xrpc/com.atproto.label.subscribeLabels?cursor={cursor}")
+            .replacen("http", "ws", 1);
         let bytes_max = self.intake.frame_bytes_max;
         let settings = WebSocketConfig::default()
             .max_message_size(Some(bytes_max))
             .max_frame_size(Some(bytes_max));
-        let connecting =
-            tokio_tungstenite::connect_async_with_config(address, Some(settings), true);
+        let connecting = async {
+            let named = self.source.endpoint.is_some();
+            let line = self.resolver.reach().connect(&endpoint, named).await?;
+            let settings = Some(settings);
+            let shaken =
+                tokio_tungstenite::client_async_tls_with_config(address, line, settings, None);
+            Ok::<_, Ended>(shaken.await.map_err(Box::new)?)
+        };
         let connected = tokio::time::timeout(ANSWER_MAX, connecting).await;
-        let (mut socket, _) = connected.map_err(|_| Ended::Silent)?.map_err(Box::new)?;
+        let (mut socket, _) = connected.map_err(|_| Ended::Silent)??;
         info!(labeler = self.source.did, cursor, "listening to labels");
         loop {
             // A labeler may have nothing to say for days; a dead one is left all the same.
@@ -134,8 +144,7 @@ impl Listener {
         let key = key.filter(|_| self.source.verify);
         match (endpoint, &key, self.source.verify) {
             (Some(endpoint), Some(_), _) | (Some(endpoint), None, false) => {
-                let url = endpoint.trim_end_matches('/').replacen("http", "ws", 1);
-                Ok((url, key))
+                Ok((endpoint.trim_end_matches('/').to_owned(), key))
             }
             _ => Err(Ended::Nameless),
         }

@@ -1,7 +1,7 @@
 //! Reach: to whom this process talks.
 //!
 //! In:    addresses that strangers name: in DID documents, handles, redirects.
-//! Out:   HTTP clients that connect to public addresses only, and DNS answers.
+//! Out:   HTTP clients and connections to public addresses only, and DNS answers.
 //! Never: a connection to a private address because a stranger's name resolves
 //!        to it. The address is judged after resolution, at every connect and
 //!        every redirect: a name that is public when it is looked at can be
@@ -17,13 +17,14 @@ mod address;
 // Names to addresses and texts.
 pub mod names;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
+use tokio::net::TcpStream;
 
 use crate::config::Config;
 use address::is_public;
@@ -43,6 +44,15 @@ pub enum Forbidden {
     Private(String),
     #[error("more than {REDIRECTS_MAX} redirects")]
     Redirects,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("not asked")]
+    Forbidden(#[from] Forbidden),
+    #[error("no connection")]
+    Failed(#[from] std::io::Error),
 }
 
 /// The guard over everything that strangers name.
@@ -137,6 +147,36 @@ impl Reach {
             .build()
     }
 
+    /// A connection to a host that a stranger named, for what is not HTTP; or that the operator did.
+    pub async fn connect(&self, url: &str, named: bool) -> Result<TcpStream, ConnectError> {
+        let forbidden = || Forbidden::Address(url.to_owned());
+        let parsed = Url::parse(url).map_err(|_| forbidden())?;
+        if !named {
+            self.judge(&parsed)?;
+        }
+        let (Some(host), Some(port)) = (parsed.host_str(), parsed.port_or_known_default()) else {
+            return Err(forbidden().into());
+        };
+        let mut good = self.good(host.trim_matches(['[', ']']), named).await?;
+        for address in &mut good {
+            address.set_port(port);
+        }
+        Ok(TcpStream::connect(good.as_slice()).await?)
+    }
+
+    /// The addresses of a host to which one may connect.
+    async fn good(&self, host: &str, named: bool) -> Result<Vec<SocketAddr>, ConnectError> {
+        let mut good = match host.parse::<IpAddr>() {
+            Ok(address) => vec![SocketAddr::new(address, 0)],
+            Err(_) => self.names.addresses(host).await?,
+        };
+        good.retain(|address| named || self.allow_private || is_public(address.ip()));
+        match good.is_empty() {
+            true => Err(Forbidden::Private(host.to_owned()).into()),
+            false => Ok(good),
+        }
+    }
+
     /// Whether an address may be asked, as far as it tells by itself.
     pub fn permit(&self, url: &str) -> Result<(), Forbidden> {
         match Url::parse(url) {
@@ -180,16 +220,9 @@ impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
         let reach = self.reach.clone();
         let host = name.as_str().to_owned();
-        let trusted = reach.allow_private || self.named.contains(&host);
+        let named = self.named.contains(&host);
         Box::pin(async move {
-            let found = reach.names.addresses(&host).await?;
-            let good: Vec<_> = found
-                .into_iter()
-                .filter(|address| trusted || is_public(address.ip()))
-                .collect();
-            if good.is_empty() {
-                return Err(Forbidden::Private(host).into());
-            }
+            let good = reach.good(&host, named).await?;
             Ok(Box::new(good.into_iter()) as Addrs)
         })
     }

@@ -69,6 +69,23 @@ async fn a_public_name_that_resolves_to_this_machine_is_not_connected_to() {
     assert_eq!(asked.load(Ordering::SeqCst), 2);
 }
 
+/// Labels come over a WebSocket, which no HTTP client connects.
+#[tokio::test]
+async fn a_line_is_judged_by_the_address_it_would_lead_to() {
+    let dns = names::serve(&[("labels.example.com", HERE)]);
+    let (address, _) = server(Router::new()).await;
+    let by_name = format!("https://labels.example.com:{}", address.port());
+    let by_number = format!("https://{address}");
+    let reach = Reach::new(&config("", dns));
+    for url in [&by_name, &by_number] {
+        let error = chain(&reach.connect(url, false).await.unwrap_err());
+        assert!(error.contains("private address"), "{error}");
+        assert!(reach.connect(url, true).await.is_ok(), "the operator may");
+    }
+    let reach = Reach::new(&allowing(config("", dns), true));
+    assert!(reach.connect(&by_name, false).await.is_ok());
+}
+
 #[tokio::test]
 async fn a_redirect_to_this_machine_is_not_followed() {
     let dns = names::serve(&[("plc.example.com", HERE), ("inner.example.com", HERE)]);
