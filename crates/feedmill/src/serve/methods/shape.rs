@@ -2,7 +2,7 @@
 //!
 //! Only what a lexicon can say too, so that one shape becomes a lexicon's
 //! schema and an OpenAPI document's without loss. Both are written by one walk
-//! over the shape; a [`Dialect`] says where they differ.
+//! over the shape; a `Dialect` says where they differ.
 
 use serde_json::{Map, Value, json};
 
