@@ -368,7 +368,19 @@ async fn a_cursor_older_than_the_outbox_is_told_so_and_the_stream_begins_anew() 
     );
     assert_eq!(next(&mut again).await["type"], "start");
     let new = post(&mill, ANN, "new");
-    is_entry(&next(&mut again).await, &new);
+    let mut message = next(&mut again).await;
+    // It begins where the outbox has been told, which may be a little before its end.
+    while message["record"]["uri"] != new {
+        assert!(
+            message["record"]["rkey"]
+                .as_str()
+                .unwrap()
+                .starts_with("lost"),
+            "{message}"
+        );
+        message = next(&mut again).await;
+    }
+    is_entry(&message, &new);
     mill.river.stop().await;
 }
 
