@@ -62,6 +62,7 @@ plc_url = "http://{directory}"
 [serve]
 bind = "127.0.0.1:0"
 service_did = "{US}"
+account_rate_max = 1000000000
 cache_mib = {cache_mib}
 "#,
         store.display()
