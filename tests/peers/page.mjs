@@ -2,7 +2,7 @@
 //
 //   node page.mjs <address of a running Feedmill> <folder for screenshots>
 //
-// Loads the page as a newcomer would, reads as two readers, watches entries
+// Loads the page as a newcomer would, reads as one who sees much, watches entries
 // arrive, scrolls, and looks again at phone width and in the dark. Prints one
 // JSON line and exits with 0 if everything held; else says what did not.
 // Needs playwright-core beside it (tests/peers/install) and Chromium.
@@ -71,6 +71,18 @@ async function equalsTheServer() {
   })
 }
 
+// Chooses readers by turns until one has a full page; many follow few, and see little.
+async function busyReader() {
+  let turn = 0
+  return until('a reader has a full page', async () => {
+    const readers = await at('reader').locator('option').evaluateAll((all) => all.map((each) => each.value))
+    const reader = readers[1 + (turn++ % (readers.length - 1))]
+    await at('reader').selectOption(reader)
+    await page.waitForTimeout(500) // until it has come, or it is another's turn
+    return (await number('shown')) >= 30 && reader
+  })
+}
+
 async function run() {
   await page.goto(address)
   assert.equal(await page.title(), 'Feedmill')
@@ -79,11 +91,9 @@ async function run() {
   // A reader is chosen, and its feed appears.
   await until('a reader can be chosen', async () => (await at('reader').locator('option').count()) > 2)
   await at('feed').selectOption('timeline')
-  const readers = await at('reader').locator('option').evaluateAll((all) => all.map((each) => each.value))
-  await at('reader').selectOption(readers[1])
-  await until('entries appear', async () => (await page.getByTestId('entry').count()) > 0)
+  const chosen = await busyReader()
   await equalsTheServer()
-  assert.ok((await at('call').textContent()).includes(readers[1]), 'the command line names the chosen reader')
+  assert.ok((await at('call').textContent()).includes(chosen), 'the command line names the chosen reader')
 
   // The counter moves, and new entries arrive at the top without a reload.
   const received = await number('received')
@@ -92,14 +102,7 @@ async function run() {
   await until('an entry arrives by itself', async () => (await number('arrived')) > 0 && (await first()) !== top)
   await page.screenshot({ path: join(folder, 'desktop.png') })
 
-  // Scrolling loads more, in order and without repetition, where there is more than a page.
-  let turn = 0
-  const chosen = await until('a reader has more than a page', async () => {
-    const reader = readers[1 + (turn++ % (readers.length - 1))]
-    await at('reader').selectOption(reader)
-    await page.waitForTimeout(500) // until it has come, or it is another's turn
-    return (await number('shown')) >= 30 && reader
-  })
+  // Scrolling loads more, in order and without repetition.
   const oldest = await last()
   const shown = await until('scrolling loads more', async () => {
     await page.mouse.wheel(0, 5000)
@@ -137,8 +140,11 @@ async function run() {
   await until('a wrong reader is explained', async () => (await at('note').textContent()).includes('not an actor'))
   const refusals = faults.splice(0)
   assert.ok(refusals.every((text) => text.includes('400')), `only the refusal itself is logged: ${refusals}`)
-  await at('another').click()
-  await until('another reader can be chosen then', async () => (await page.getByTestId('entry').count()) > 0)
+  await until('another reader can be chosen then', async () => {
+    await at('another').click()
+    await page.waitForTimeout(500) // until it has come, or it is another's turn
+    return (await page.getByTestId('entry').count()) > 0
+  })
   await until('the note goes away', async () => !(await at('note').isVisible()))
 
   // Phone width, in the dark: nothing is wider than the screen.
