@@ -20,7 +20,7 @@ if (!existsSync(executablePath)) {
   process.exit(2)
 }
 
-const WAIT_MS = 60_000 // a loaded machine is slow, not wrong
+const WAIT_MS = 150_000 // a loaded machine is slow, not wrong
 const profile = mkdtempSync(join(tmpdir(), 'feedmill-browser-'))
 const context = await chromium.launchPersistentContext(profile, {
   executablePath,
