@@ -92,6 +92,13 @@ pub struct Committed {
     pub buried: Vec<(String, String, u64)>,
 }
 
+impl Committed {
+    /// What became of the one letter that was asked about.
+    fn fate(&self) -> Fate {
+        self.fates.first().copied().unwrap_or(Fate::Gone)
+    }
+}
+
 /// Where checked records come to rest: one engine behind all of its ports.
 pub trait Store: Intake + Outbox + Pages + Desk + std::fmt::Debug {
     /// The plan this store follows.

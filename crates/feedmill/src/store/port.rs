@@ -221,22 +221,12 @@ pub trait Desk: Intake {
     fn replay(&self, now_us: Micros, letter: i64, verdict: Verdict) -> Result<Fate, StoreError> {
         let verdict = Box::new(verdict);
         let batch = Batch::of_no_source(now_us, Item::Replay { letter, verdict });
-        Ok(self
-            .commit(batch)?
-            .fates
-            .first()
-            .copied()
-            .unwrap_or(Fate::Gone))
+        Ok(self.commit(batch)?.fate())
     }
 
     /// Forgets a dead letter; its unit stays counted as dead.
     fn discard(&self, now_us: Micros, letter: i64) -> Result<Fate, StoreError> {
         let batch = Batch::of_no_source(now_us, Item::Discard { letter });
-        Ok(self
-            .commit(batch)?
-            .fates
-            .first()
-            .copied()
-            .unwrap_or(Fate::Gone))
+        Ok(self.commit(batch)?.fate())
     }
 }

@@ -58,6 +58,10 @@ async fn next(socket: &mut Socket) -> Value {
     }
 }
 
+fn cursor(message: &Value) -> String {
+    message["cursor"].as_str().unwrap().to_owned()
+}
+
 #[track_caller]
 fn is_entry(message: &Value, uri: &str) {
     assert_eq!(
@@ -128,14 +132,11 @@ async fn a_reader_who_comes_back_with_a_cursor_is_told_what_it_missed() {
     let mill = Mill::start(&text("")).await;
     follow(&mill, "1", ANN);
     let mut socket = listen(&mill, "timeline", None).await;
-    let start = next(&mut socket).await["cursor"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let start = cursor(&next(&mut socket).await);
     let one = post(&mill, ANN, "one");
     let message = next(&mut socket).await;
     is_entry(&message, &one);
-    let cursor = message["cursor"].as_str().unwrap().to_owned();
+    let cursor = cursor(&message);
     drop(socket);
     let two = post(&mill, ANN, "two");
     post(&mill, BEN, "unseen");
@@ -330,10 +331,7 @@ async fn what_is_asked_wrongly_is_refused_before_anything_is_opened() {
         (400, "InvalidRequest".into())
     );
     let mut socket = listen(&mill, "timeline", None).await;
-    let start = next(&mut socket).await["cursor"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let start = cursor(&next(&mut socket).await);
     assert_eq!(
         ask(&format!("?feed=merged&actor={EVE}&cursor={start}")).await,
         (400, "BadCursor".into())
@@ -351,10 +349,7 @@ async fn a_cursor_older_than_the_outbox_is_told_so_and_the_stream_begins_anew() 
     let mill = Mill::start(&text("outbox_max = 3\n")).await;
     follow(&mill, "1", ANN);
     let mut socket = listen(&mill, "timeline", None).await;
-    let start = next(&mut socket).await["cursor"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let start = cursor(&next(&mut socket).await);
     drop(socket);
     for number in 0..20 {
         post(&mill, ANN, &format!("lost{number}"));
@@ -392,10 +387,7 @@ async fn a_cursor_ahead_of_everything_that_happened_is_refused() {
         post(&mill, ANN, &number.to_string());
     }
     let mut socket = listen(&mill, "timeline", None).await;
-    let ahead = next(&mut socket).await["cursor"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let ahead = cursor(&next(&mut socket).await);
     mill.river.stop().await;
     // The same feed of a store that has seen less.
     let mill = Mill::start(&text("")).await;
