@@ -148,7 +148,12 @@ async fn a_reader_who_comes_back_with_a_cursor_is_told_what_it_missed() {
     is_entry(&next(&mut again).await, &three);
     // From the very start: what is gone by now has no body and is told as its removal only.
     let mut whole = listen(&mill, "timeline", Some(&start)).await;
-    is_entry(&next(&mut whole).await, &two);
+    let mut first = next(&mut whole).await;
+    if first["type"] == "changed" {
+        // The stream began a little before the follow was drawn.
+        first = next(&mut whole).await;
+    }
+    is_entry(&first, &two);
     is_removal(&next(&mut whole).await, &one);
     is_entry(&next(&mut whole).await, &three);
     mill.river.stop().await;
