@@ -72,6 +72,9 @@ pub struct Relation {
     /// What of the parent it names.
     #[serde(default, rename = "match")]
     pub by: Match,
+    /// Whose children count once, however many there are.
+    #[serde(default)]
+    pub count_distinct: Option<Distinct>,
     /// Dotted path of the child's field by which children are grouped.
     #[serde(default)]
     pub group_by: Option<String>,
@@ -125,6 +128,14 @@ pub enum Match {
     #[default]
     Uri,
     /// Its author.
+    Did,
+}
+
+/// By what children of one parent are told apart when they are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Distinct {
+    /// Their authors.
     Did,
 }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use record::value::Value;
 
 use crate::config::Config;
-use crate::config::collection::{Match, Queryable, Relation};
+use crate::config::collection::{Distinct, Match, Queryable, Relation};
 use crate::config::feed::{Feed, KeyRule};
 use crate::expression::{Expression, Scope};
 use crate::local::{self, LocalId};
@@ -38,6 +38,17 @@ pub struct SourceId(pub usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LadderId(pub usize);
 
+/// What is kept of how many records stand under each key of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// Nothing.
+    Not,
+    /// How many there are.
+    Each,
+    /// How many authors they have.
+    Authors,
+}
+
 /// One lane: the records of a collection, in order, under keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lane {
@@ -49,8 +60,7 @@ pub struct Lane {
     pub(super) condition: Option<Expression>,
     /// The first that is true replaces the keys.
     pub(super) rules: Vec<(Expression, Vec<String>)>,
-    /// How many stand under each key is kept.
-    pub counted: bool,
+    pub counted: Counted,
 }
 
 impl Lane {
@@ -72,7 +82,7 @@ impl Lane {
                     Some((Expression::condition(&rule.when).ok()?, rule.keys.clone()))
                 })
                 .collect(),
-            counted: false,
+            counted: Counted::Not,
         }
     }
 
@@ -81,7 +91,7 @@ impl Lane {
         self.keys == ["author"]
             && self.condition.is_none()
             && self.rules.is_empty()
-            && !self.counted
+            && self.counted == Counted::Not
     }
 
     /// The paths of a record's keys; none if it is not in the lane.
@@ -216,7 +226,7 @@ impl Plan {
                     .insert(nsid.clone(), config.direct.actor.clone());
             }
             // Listed or not: an account that goes must find all that it wrote.
-            plan.lane(nsid, &["author".to_owned()], None, &[], false);
+            plan.lane(nsid, &["author".to_owned()], None, &[], Counted::Not);
             plan.raise(nsid, &collection.queryable);
         }
         for (name, feed) in &config.feeds {
@@ -265,7 +275,7 @@ impl Plan {
                         &target.keys,
                         target.condition.as_deref(),
                         feed.rules(),
-                        false,
+                        Counted::Not,
                     ),
                     short: target.collection,
                     nsid,
@@ -329,11 +339,15 @@ impl Plan {
     /// A relation's lanes: one for all children, and one for each group of them.
     fn related(&mut self, child: &str, name: &str, relation: &Relation) -> RelationPlan {
         // An account that is hidden takes its children out of the counts, so they must be found by author.
-        self.lane(child, &["author".to_owned()], None, &[], false);
+        self.lane(child, &["author".to_owned()], None, &[], Counted::Not);
+        let counted = match relation.count_distinct {
+            None => Counted::Each,
+            Some(Distinct::Did) => Counted::Authors,
+        };
         let keys = std::slice::from_ref(&relation.field);
         let groups = relation.groups.keys().map(|group| {
             let condition = relation.condition(Some(group));
-            let lane = self.lane(child, keys, condition.as_deref(), &[], true);
+            let lane = self.lane(child, keys, condition.as_deref(), &[], counted);
             (group.clone(), lane)
         });
         let groups: Vec<(String, LaneId)> = groups.collect();
@@ -343,10 +357,10 @@ impl Plan {
         };
         RelationPlan {
             name: name.to_owned(),
-            lane: self.lane(child, keys, None, &[], true),
+            lane: self.lane(child, keys, None, &[], counted),
             by: relation.by,
             groups,
-            other: other.map(|condition| self.lane(child, keys, Some(&condition), &[], true)),
+            other: other.map(|condition| self.lane(child, keys, Some(&condition), &[], counted)),
         }
     }
 
@@ -387,12 +401,14 @@ impl Plan {
         keys: &[String],
         condition: Option<&str>,
         rules: &[KeyRule],
-        counted: bool,
+        counted: Counted,
     ) -> LaneId {
         let mut spec = self.spec(nsid, keys, condition, rules);
-        if counted {
-            spec.push_str(" counted");
-        }
+        spec.push_str(match counted {
+            Counted::Not => "",
+            Counted::Each => " counted",
+            Counted::Authors => " counted by author",
+        });
         if let Some(index) = self.lanes.iter().position(|lane| lane.spec == spec) {
             return LaneId(index);
         }

@@ -3,7 +3,11 @@
 
 use serde_json::{Value, json};
 
+use feedmill::store::AccountStatus;
+use feedmill::store::batch::Item;
+
 use crate::app::{App, Kept};
+use crate::mill::Mill;
 
 const READER: &str = "did:plc:reader";
 const BUSY: &str = "did:plc:busy";
@@ -209,4 +213,48 @@ fn children_stand_in_their_groups_and_those_of_no_group_in_other() {
     );
     assert_eq!(names(&with["mark"]["other"]), ["m2"]);
     assert_eq!(with["mark"].get("flag"), None);
+}
+
+/// One who marks a thing twice is counted once, until the last of his marks is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn authors_are_counted_once_where_that_is_asked() {
+    let distinct = "groups = { star = \"star\", flag = \"flag\" }\ncount_distinct = \"did\"";
+    let config = CONFIG.replace("groups = { star = \"star\", flag = \"flag\" }", distinct);
+    let mill = Mill::start(&config).await;
+    let parent = mill.put(BUSY, "post", "p1", &json!({"lang": "en"}));
+    let other = mill.put(BUSY, "post", "p2", &json!({"lang": "en"}));
+    let mark = |did: &str, rkey: &str, kind: &str, of: &str| {
+        mill.put(did, "mark", rkey, &json!({"subject": {"uri": of}, "kind": kind}))
+    };
+    mark(QUIET, "a", "star", &parent);
+    mark(QUIET, "b", "star", &parent);
+    mark(QUIET, "c", "flag", &parent);
+    mark(READER, "d", "star", &parent);
+    mark(QUIET, "e", "star", &other);
+    let counts = async || {
+        let path = format!("/xrpc/com.example.post.getRecord?uri={parent}");
+        let (status, record) = mill.get(&path).await;
+        assert_eq!(status, 200, "{record}");
+        ["markCount", "markStarCount", "markFlagCount"]
+            .map(|name| record[name].as_i64().unwrap_or(0))
+    };
+    assert_eq!(counts().await, [2, 2, 1]);
+    let (_, page) = mill.get("/xrpc/com.example.post.listRecords?sort=markCount").await;
+    assert_eq!(keys(&page), ["p1", "p2"]);
+    mill.delete(QUIET, "mark", "a");
+    assert_eq!(counts().await, [2, 2, 1], "another of his is there");
+    // An edit moves his mark to the other post.
+    mark(QUIET, "b", "star", &other);
+    assert_eq!(counts().await, [2, 1, 1]);
+    let says = |status, time_us| {
+        let did = QUIET.into();
+        mill.apply(Item::Account { did, status, time_us });
+    };
+    says(AccountStatus::Deactivated, 1);
+    assert_eq!(counts().await, [1, 1, 0]);
+    says(AccountStatus::Active, 2);
+    assert_eq!(counts().await, [2, 1, 1]);
+    mill.delete(QUIET, "mark", "c");
+    assert_eq!(counts().await, [1, 1, 0]);
+    mill.river.stop().await;
 }

@@ -28,7 +28,7 @@ pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Err
         .map(|source| source.spec.as_str())
         .collect();
     let ladder_specs: Vec<&str> = plan.ladders.iter().map(|it| it.spec.as_str()).collect();
-    let of_lanes = ["published", "recent", "tally", "part"];
+    let of_lanes = ["published", "recent", "tally", "voice", "part"];
     drop_unwanted(&tx, "lane", &of_lanes, "lane", &lane_specs)?;
     drop_unwanted(&tx, "follow_source", &["follow"], "source", &source_specs)?;
     drop_unwanted(&tx, "ladder", &["rung"], "ladder", &ladder_specs)?;

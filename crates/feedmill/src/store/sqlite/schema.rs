@@ -150,6 +150,12 @@ CREATE TABLE part (
 
 -- Readers whose repositories were asked for because they read, until these come. failed: when that was given up.
 CREATE TABLE first_read (reader INTEGER PRIMARY KEY, asked INTEGER NOT NULL, failed INTEGER);
+", "
+-- How many children of one author stand under a key, where authors are counted and not children.
+CREATE TABLE voice (
+    lane INTEGER NOT NULL, key INTEGER NOT NULL, author INTEGER NOT NULL, count INTEGER NOT NULL,
+    PRIMARY KEY (lane, key, author)
+) WITHOUT ROWID;
 "];
 
 /// Brings a connection's file to the newest version.

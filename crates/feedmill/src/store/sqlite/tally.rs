@@ -18,7 +18,7 @@ use crate::local::{self, LocalId};
 use crate::store::AccountStatus;
 use crate::store::ladder::Steps;
 use crate::store::page::Rung;
-use crate::store::plan::{Derived, LadderId, LaneId, Plan};
+use crate::store::plan::{Counted, Derived, LadderId, LaneId, Plan};
 
 impl ToSql for Rung {
     fn to_sql(&self) -> Result<ToSqlOutput<'_>, Error> {
@@ -126,24 +126,52 @@ impl Books<'_> {
         derived: &Derived,
         delta: i64,
     ) -> Result<(), Error> {
-        let counted = derived.lanes.iter().any(|(lane, _)| self.is_counted(*lane));
+        let mut lanes = derived.lanes.iter();
+        let counted = lanes.any(|(lane, _)| self.counted(*lane) != Counted::Not);
         match counted && is_visible(self.tx, at.author)? {
-            true => self.count_all(names, derived, delta),
+            true => self.count_all(names, at.author, derived, delta),
             false => Ok(()),
         }
     }
 
+    /// Whether an author who counts once for a key now begins to count, or ceases to.
+    fn is_heard(&self, lane: i64, key: i64, author: i64, delta: i64) -> Result<bool, Error> {
+        let children: i64 = self
+            .tx
+            .prepare_cached(
+                "INSERT INTO voice (lane, key, author, count) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT (lane, key, author) DO UPDATE SET count = count + ?4 RETURNING count",
+            )?
+            .query_row([lane, key, author, delta], |row| row.get(0))?;
+        if children == 0 {
+            self.tx
+                .prepare_cached("DELETE FROM voice WHERE lane = ?1 AND key = ?2 AND author = ?3")?
+                .execute([lane, key, author])?;
+        }
+        Ok(children == delta.max(0))
+    }
+
     /// Changes a count, and the rungs of the parent that it counts for.
-    fn count(&self, names: &mut Names, lane: LaneId, key: &str, delta: i64) -> Result<(), Error> {
-        let Some(number) = self.ids.lanes.get(lane.0) else {
+    fn count(
+        &self,
+        names: &mut Names,
+        (lane, counted): (LaneId, Counted),
+        (key, author): (&str, i64),
+        delta: i64,
+    ) -> Result<(), Error> {
+        let Some(&number) = self.ids.lanes.get(lane.0) else {
             return Ok(());
         };
+        let name = names.key(self.tx, key)?;
+        if counted == Counted::Authors && !self.is_heard(number, name, author, delta)? {
+            return Ok(());
+        }
         let before = count(self.tx, self.ids, lane, key)?;
         self.tx
             .prepare_cached(
                 "INSERT INTO tally (lane, key, count) VALUES (?1, ?2, ?3) ON CONFLICT (lane, key) DO UPDATE SET count = count + ?3",
             )?
-            .execute(params![number, names.key(self.tx, key)?, delta])?;
+            .execute([number, name, delta])?;
         let ladders = self.plan.ladders.iter().enumerate();
         for (index, ladder) in ladders {
             if !matches!(&ladder.steps, Steps::Count { lane: other, .. } if *other == lane) {
@@ -171,7 +199,7 @@ impl Books<'_> {
             .plan
             .lanes
             .iter()
-            .filter(|lane| lane.counted)
+            .filter(|lane| lane.counted != Counted::Not)
             .map(|lane| lane.nsid.as_str())
             .collect();
         counted.sort_unstable();
@@ -193,25 +221,33 @@ impl Books<'_> {
                 .collect::<Result<_, _>>()?;
             for body in bodies {
                 let derived = derive::of_body(self.plan, nsid, did, &body);
-                self.count_all(names, &derived, delta)?;
+                self.count_all(names, author, &derived, delta)?;
             }
         }
         Ok(())
     }
 
-    fn count_all(&self, names: &mut Names, derived: &Derived, delta: i64) -> Result<(), Error> {
+    fn count_all(
+        &self,
+        names: &mut Names,
+        author: i64,
+        derived: &Derived,
+        delta: i64,
+    ) -> Result<(), Error> {
         for (lane, keys) in &derived.lanes {
-            if self.is_counted(*lane) {
+            let counted = self.counted(*lane);
+            if counted != Counted::Not {
                 for key in keys {
-                    self.count(names, *lane, key, delta)?;
+                    self.count(names, (*lane, counted), (key, author), delta)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn is_counted(&self, lane: LaneId) -> bool {
-        self.plan.lanes.get(lane.0).is_some_and(|lane| lane.counted)
+    fn counted(&self, lane: LaneId) -> Counted {
+        let lane = self.plan.lanes.get(lane.0);
+        lane.map_or(Counted::Not, |lane| lane.counted)
     }
 
     /// Puts a record on new ladders only.
