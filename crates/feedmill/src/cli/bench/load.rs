@@ -14,10 +14,8 @@ use sim::rng::Rng;
 use super::Ending;
 use super::meter::cpu_of;
 
-/// Threads that ask.
-const CLIENTS: u64 = 2;
-/// Connections each of them keeps open; on all of them it asks before it reads an answer.
-pub(super) const CONNECTIONS: usize = 32;
+/// Connections kept open at once.
+const CONNECTIONS: usize = 4;
 
 /// A serving process; dropping it ends it.
 #[derive(Debug)]
@@ -55,26 +53,18 @@ impl Served {
         let before = cpu_of(self.child.id());
         let next = AtomicUsize::new(0);
         let work = |seed: u64| -> Result<usize, String> {
-            let connect = |_| Client::connect(&self.address).map_err(|error| error.to_string());
-            let mut clients = (0..CONNECTIONS)
-                .map(connect)
-                .collect::<Result<Vec<Client>, String>>()?;
+            let mut client = Client::connect(&self.address).map_err(|error| error.to_string())?;
             let mut rng = Rng::new(seed);
             let mut bytes = 0;
-            while next.fetch_add(CONNECTIONS, Ordering::Relaxed) < count {
-                for client in &mut clients {
-                    client.send(&request(&mut rng))?;
-                }
-                for client in &mut clients {
-                    bytes += client.receive()?.len();
-                }
+            while next.fetch_add(1, Ordering::Relaxed) < count {
+                bytes += client.ask(&request(&mut rng))?.len();
             }
             Ok(bytes)
         };
         let mut bytes = 0;
         std::thread::scope(|scope| {
             let work = &work;
-            let clients: Vec<_> = (0..CLIENTS)
+            let clients: Vec<_> = (0..CONNECTIONS as u64)
                 .map(|number| scope.spawn(move || work(next_seed(number))))
                 .collect();
             for client in clients {
@@ -83,7 +73,6 @@ impl Served {
             Ok::<(), Ending>(())
         })?;
         let cpu_s = cpu_of(self.child.id()) - before;
-        let count = count.next_multiple_of(CONNECTIONS);
         Ok(Measured {
             cpu_s: cpu_s / count as f64,
             bytes: bytes / count.max(1),
@@ -93,8 +82,7 @@ impl Served {
     /// One answer's body.
     pub(super) fn once(&self, request: &str) -> Result<Vec<u8>, Ending> {
         let mut client = Client::connect(&self.address)?;
-        client.send(request)?;
-        Ok(client.receive()?.to_vec())
+        Ok(client.ask(request)?.to_vec())
     }
 }
 
@@ -147,17 +135,12 @@ impl Client {
         })
     }
 
-    /// Sends a request: its path and further header lines.
-    fn send(&mut self, request: &str) -> Result<(), String> {
+    /// Sends a request (its path and further header lines) and reads the body of the answer.
+    fn ask(&mut self, request: &str) -> Result<&[u8], String> {
         let (path, headers) = request.split_once('\n').unwrap_or((request, ""));
         let text = format!("GET {path} HTTP/1.1\r\nhost: bench.test\r\n{headers}\r\n");
-        let sent = self.stream.write_all(text.as_bytes());
-        sent.map_err(|error| error.to_string())
-    }
-
-    /// Reads the body of the answer.
-    fn receive(&mut self) -> Result<&[u8], String> {
         let wrong = |error: std::io::Error| error.to_string();
+        self.stream.write_all(text.as_bytes()).map_err(wrong)?;
         self.buffer.clear();
         let mut chunk = [0; 65536];
         let (begins, length) = loop {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use sim::rng::{Rng, Wheel};
 
 use super::crowd::Graph;
-use super::load::{CONNECTIONS, Measured, Served};
+use super::load::{Measured, Served};
 use super::{Ending, Report};
 use crate::check::{Checker, Claim};
 use crate::clock::Clock;
@@ -156,7 +156,7 @@ fn measure(folder: &Path, scale: f64) -> Result<Report, Ending> {
     served.measure(count, &|rng| world.hydrated(rng))?;
     let mut found = rounds(folder, &served, &world, count)?;
     found.workload = format!(
-        "{stored} posts of {} accounts in a store on disk, cache of {cache_mib} MiB ({} x smaller than the records shown); {} readers with full pages, drawn by Zipf; {count} requests a round over {CONNECTIONS} connections of each of two clients, best of {ROUNDS}",
+        "{stored} posts of {} accounts in a store on disk, cache of {cache_mib} MiB ({} x smaller than the records shown); {} readers with full pages, drawn by Zipf; {count} requests a round, best of {ROUNDS}",
         graph.follows.len(),
         stored * 800 / (cache_mib << 20).max(1),
         world.readers.len()
