@@ -159,23 +159,34 @@ impl Feed {
         }
     }
 
-    /// One follow record of `reader` more.
-    pub(crate) fn follow(&mut self, position: u64, reader: u32, key: u32) {
+    /// Makes a change to a reader; its slot and what came of it, if it is active and has not seen it yet.
+    fn change<T>(
+        &mut self,
+        position: u64,
+        reader: u32,
+        change: impl FnOnce(&mut Reader) -> T,
+    ) -> Option<(u32, T)> {
         self.changes.note(position, reader);
-        let Some(slot) = self.readers.slot_of(reader) else {
-            return;
-        };
-        let Some(state) = self.readers.get_mut(slot) else {
-            return;
-        };
+        let slot = self.readers.slot_of(reader)?;
+        let state = self.readers.get_mut(slot)?;
         if position <= state.as_of {
-            return;
+            return None;
         }
         let before = state.bytes();
-        let is_new = state.follows.add(key);
-        let (after, stage) = (state.bytes(), state.stage);
-        let keys = state.follows.members().len();
-        self.reader_bytes = (self.reader_bytes + after).saturating_sub(before);
+        let outcome = change(state);
+        self.reader_bytes = (self.reader_bytes + state.bytes()).saturating_sub(before);
+        Some((slot, outcome))
+    }
+
+    /// One follow record of `reader` more.
+    pub(crate) fn follow(&mut self, position: u64, reader: u32, key: u32) {
+        let changed = self.change(position, reader, |state| {
+            let is_new = state.follows.add(key);
+            (is_new, state.stage, state.follows.members().len())
+        });
+        let Some((slot, (is_new, stage, keys))) = changed else {
+            return;
+        };
         if !is_new || stage == Stage::Scanning {
             return;
         }
@@ -209,30 +220,20 @@ impl Feed {
 
     /// One follow record of `reader` less.
     pub(crate) fn unfollow(&mut self, position: u64, reader: u32, key: u32) {
-        self.changes.note(position, reader);
-        let Some(slot) = self.readers.slot_of(reader) else {
+        let changed = self.change(position, reader, |state| state.follows.take(key));
+        let Some((slot, true)) = changed else {
             return;
         };
-        let Some(state) = self.readers.get_mut(slot) else {
-            return;
-        };
-        if position <= state.as_of {
-            return;
-        }
-        let before = state.bytes();
-        let was_last = state.follows.take(key);
-        self.reader_bytes = (self.reader_bytes + state.bytes()).saturating_sub(before);
-        if !was_last {
-            return;
-        }
-        let keys = state.follows.members().len();
-        if state.stage == Stage::Scanning && keys <= self.scan_above / 2 {
-            state.stage = Stage::Joining(0);
-            self.joining.push_back(slot);
-        }
-        if state.stage == Stage::Ready && !state.unfollowed {
-            state.unfollowed = true;
-            self.unfollowed += 1;
+        if let Some(state) = self.readers.get_mut(slot) {
+            let keys = state.follows.members().len();
+            if state.stage == Stage::Scanning && keys <= self.scan_above / 2 {
+                state.stage = Stage::Joining(0);
+                self.joining.push_back(slot);
+            }
+            if state.stage == Stage::Ready && !state.unfollowed {
+                state.unfollowed = true;
+                self.unfollowed += 1;
+            }
         }
         self.leave_key(key, slot);
     }
@@ -250,25 +251,13 @@ impl Feed {
 
     /// One mute or block of `author` by `reader` more, or less.
     pub(crate) fn hide(&mut self, position: u64, reader: u32, author: u32, on: bool) {
-        self.changes.note(position, reader);
-        let Some(slot) = self.readers.slot_of(reader) else {
-            return;
-        };
-        let Some(state) = self.readers.get_mut(slot) else {
-            return;
-        };
-        if position <= state.as_of {
-            return;
-        }
-        let before = state.bytes();
-        let hidden = state.hidden.get_or_insert_default();
-        if on {
-            hidden.add(author);
-        } else {
-            hidden.take(author);
-        }
-        let after = state.bytes();
-        self.reader_bytes = (self.reader_bytes + after).saturating_sub(before);
+        self.change(position, reader, |state| {
+            let hidden = state.hidden.get_or_insert_default();
+            match on {
+                true => hidden.add(author),
+                false => hidden.take(author),
+            }
+        });
     }
 
     /// Makes a reader active, with what it follows and hides as of a position.

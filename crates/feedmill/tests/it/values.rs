@@ -220,11 +220,16 @@ fn children_stand_in_their_groups_and_those_of_no_group_in_other() {
 async fn authors_are_counted_once_where_that_is_asked() {
     let distinct = "groups = { star = \"star\", flag = \"flag\" }\ncount_distinct = \"did\"";
     let config = CONFIG.replace("groups = { star = \"star\", flag = \"flag\" }", distinct);
-    let mill = Mill::start(&config).await;
+    let mill = Mill::start(&format!("{config}[store]\nurl = \"sqlite::memory:\"\n")).await;
     let parent = mill.put(BUSY, "post", "p1", &json!({"lang": "en"}));
     let other = mill.put(BUSY, "post", "p2", &json!({"lang": "en"}));
     let mark = |did: &str, rkey: &str, kind: &str, of: &str| {
-        mill.put(did, "mark", rkey, &json!({"subject": {"uri": of}, "kind": kind}))
+        mill.put(
+            did,
+            "mark",
+            rkey,
+            &json!({"subject": {"uri": of}, "kind": kind}),
+        )
     };
     mark(QUIET, "a", "star", &parent);
     mark(QUIET, "b", "star", &parent);
@@ -239,7 +244,9 @@ async fn authors_are_counted_once_where_that_is_asked() {
             .map(|name| record[name].as_i64().unwrap_or(0))
     };
     assert_eq!(counts().await, [2, 2, 1]);
-    let (_, page) = mill.get("/xrpc/com.example.post.listRecords?sort=markCount").await;
+    let (_, page) = mill
+        .get("/xrpc/com.example.post.listRecords?sort=markCount")
+        .await;
     assert_eq!(keys(&page), ["p1", "p2"]);
     mill.delete(QUIET, "mark", "a");
     assert_eq!(counts().await, [2, 2, 1], "another of his is there");
@@ -248,7 +255,11 @@ async fn authors_are_counted_once_where_that_is_asked() {
     assert_eq!(counts().await, [2, 1, 1]);
     let says = |status, time_us| {
         let did = QUIET.into();
-        mill.apply(Item::Account { did, status, time_us });
+        mill.apply(Item::Account {
+            did,
+            status,
+            time_us,
+        });
     };
     says(AccountStatus::Deactivated, 1);
     assert_eq!(counts().await, [1, 1, 0]);

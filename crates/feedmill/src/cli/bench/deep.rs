@@ -8,8 +8,9 @@ use crate::config::Config;
 use crate::store::batch::{Batch, Commit, Item, Op, Put, Verdict};
 use crate::store::{self, FeedQuery, Lens, Plan, Position, Store};
 
+use super::folder::Folder;
 use super::meter::cpu_s;
-use super::sql::{self, Posts};
+use super::sql::Posts;
 use super::{Ending, Report, scaled};
 
 const POST: &str = "app.bsky.feed.post";
@@ -34,13 +35,7 @@ targets = ["post"]
 "#;
 
 pub(super) fn run(scale: f64) -> Result<Report, Ending> {
-    let folder = sql::folder("deep")?;
-    let result = measure(scale, &folder);
-    std::fs::remove_dir_all(&folder)?;
-    result
-}
-
-fn measure(scale: f64, folder: &std::path::Path) -> Result<Report, Ending> {
+    let folder = Folder::new("deep")?;
     let text = format!(
         "{CONFIG}[store]\nurl = \"sqlite://{}/store.db\"\n",
         folder.display()

@@ -28,6 +28,7 @@ use record::tid::Tid;
 use sim::compose::{Composer, Draft, FOLLOW, LIKE, POST, REPOST, Reference, Times};
 use sim::rng::Rng;
 
+use super::folder::Folder;
 use super::meter::cpu_of;
 use super::{Ending, Report};
 
@@ -62,20 +63,7 @@ targets = ["post"]
 "#;
 
 pub(super) fn run(scale: f64) -> Result<Report, Ending> {
-    let folder = tempdir()?;
-    let result = measure(scale, &folder);
-    std::fs::remove_dir_all(&folder)?;
-    result
-}
-
-/// A folder beside the working directory's files: the disk that is measured is the one that is used.
-fn tempdir() -> Result<std::path::PathBuf, Ending> {
-    let folder = std::env::temp_dir().join(format!("feedmill-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    Ok(folder)
-}
-
-fn measure(scale: f64, folder: &std::path::Path) -> Result<Report, Ending> {
+    let folder = Folder::new("intake")?;
     let text = format!(
         "{CONFIG}[store]\nurl = \"sqlite://{}/store.db\"\ncache_mib = {CACHE_MIB}\n",
         folder.display()
@@ -117,8 +105,8 @@ fn measure(scale: f64, folder: &std::path::Path) -> Result<Report, Ending> {
         return Err(format!("not every event was applied: {counted:?}").into());
     }
     let floors = Floors {
-        append_s: append(folder, &world, spent.events)?,
-        bare_s: bare(folder, spent.events, config.intake.batch_max)?,
+        append_s: append(&folder, &world, spent.events)?,
+        bare_s: bare(&folder, spent.events, config.intake.batch_max)?,
     };
     Ok(spent.report(rows, config.intake.batch_max, &floors, &world))
 }

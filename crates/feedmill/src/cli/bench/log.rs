@@ -15,6 +15,7 @@ use blocklog::store::{LogStore as _, Role};
 use rusqlite::{Connection, params};
 use sim::rng::Rng;
 
+use super::folder::Folder;
 use super::meter::cpu_s;
 use super::{Ending, Report};
 use crate::replicate::sqlite::SqliteLog;
@@ -33,25 +34,6 @@ const ROUNDS: usize = 4;
 const SIZES: [usize; 3] = [1, 50, 1000];
 /// Blocks held when appends are compared with SQLite.
 const COMPARED_AT: u64 = 1_000_000;
-
-/// A folder that goes when the bench does.
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    fn new() -> std::io::Result<Self> {
-        let name = format!("feedmill-bench-log-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A folder that cannot be removed is a nuisance, not a wrong figure.
-        drop(std::fs::remove_dir_all(&self.0));
-    }
-}
 
 /// A world of feeds that both sides write.
 struct Writer {
@@ -360,15 +342,15 @@ fn tell_pages(report: &mut Report, pages: &[(&str, [f64; 4])], large: [f64; 4]) 
 
 pub(super) fn run(scale: f64) -> Result<Report, Ending> {
     let full = (10_000_000.0 * scale) as u64;
-    let folder = Folder::new()?;
+    let folder = Folder::new("log")?;
     let mut report = Report {
         workload: format!(
             "{FEEDS} feeds, up to {full} blocks of 200 bytes, predecessors and hashes in all; pages of 50"
         ),
         ..Report::default()
     };
-    let mut ours = Ours::open(&folder.0.join("log.db"), FEEDS)?;
-    let mut raw = Raw::open(&folder.0.join("raw.db"))?;
+    let mut ours = Ours::open(&folder.join("log.db"), FEEDS)?;
+    let mut raw = Raw::open(&folder.join("raw.db"))?;
     let compared_at = COMPARED_AT.min(full);
     ours.fill(compared_at)?;
     raw.fill(compared_at)?;
@@ -380,12 +362,12 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
     let at_end = ours.append(1000, 20)?;
     report.ratio("append_10m_vs_1m", at_end / at_middle);
     for (name, feeds, blocks) in SMALL {
-        let mut small = Ours::open(&folder.0.join(format!("{name}.db")), feeds)?;
+        let mut small = Ours::open(&folder.join(format!("{name}.db")), feeds)?;
         small.fill(blocks)?;
         pages.push((name, small.pages()?));
     }
     tell_pages(&mut report, &pages, ours.pages()?);
-    let bytes = std::fs::metadata(folder.0.join("log.db")).map_or(0, |file| file.len());
+    let bytes = std::fs::metadata(folder.join("log.db")).map_or(0, |file| file.len());
     report.figure("bytes_per_block", bytes as f64 / ours.writer.written as f64);
     Ok(report)
 }

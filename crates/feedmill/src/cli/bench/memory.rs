@@ -81,10 +81,8 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
     report.figure("bytes_per_entry", entry);
     report.at_most("bytes per timeline entry, all in", entry, 6.0);
     world(&mut report, &parts);
-    report.figure(
-        "crowd_bytes_per_entry",
-        (timelines + held) / stats.entries as f64,
-    );
+    let crowd = (timelines + held) / stats.entries as f64;
+    report.figure("crowd_bytes_per_entry", crowd);
     report.figure(
         "entries_per_timeline",
         stats.entries as f64 / stats.rings as f64,

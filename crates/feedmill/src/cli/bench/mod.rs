@@ -11,6 +11,7 @@ mod decode;
 mod deep;
 mod fair;
 mod fanout;
+mod folder;
 mod intake;
 mod load;
 mod log;

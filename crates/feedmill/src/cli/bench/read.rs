@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use sim::rng::{Rng, Wheel};
 
 use super::crowd::Graph;
+use super::folder::Folder;
 use super::load::{Measured, Served};
 use super::{Ending, Report};
 use crate::check::{Checker, Claim};
@@ -125,15 +126,7 @@ fn token(key: &SigningKey, reader: &str, jti: Option<String>) -> String {
 }
 
 pub(super) fn run(scale: f64) -> Result<Report, Ending> {
-    let folder = std::env::temp_dir().join(format!("feedmill-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let report = measure(&folder, scale);
-    // The folder is ours alone; what cannot be removed is left to the system's own sweep.
-    drop(std::fs::remove_dir_all(&folder));
-    report
-}
-
-fn measure(folder: &Path, scale: f64) -> Result<Report, Ending> {
+    let folder = Folder::new("read")?;
     let key = SigningKey::k256([7; 32])?;
     let runtime = super::super::runtime()?;
     let directory = runtime.block_on(directory(&key))?;
@@ -154,7 +147,7 @@ fn measure(folder: &Path, scale: f64) -> Result<Report, Ending> {
     };
     let count = (REQUESTS * scale).max(2_000.0) as usize;
     served.measure(count, &|rng| world.hydrated(rng))?;
-    let mut found = rounds(folder, &served, &world, count)?;
+    let mut found = rounds(&folder, &served, &world, count)?;
     found.workload = format!(
         "{stored} posts of {} accounts in a store on disk, cache of {cache_mib} MiB ({} x smaller than the records shown); {} readers with full pages, drawn by Zipf; {count} requests a round, best of {ROUNDS}",
         graph.follows.len(),

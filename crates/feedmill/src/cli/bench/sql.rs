@@ -1,12 +1,13 @@
 //! The baselines in SQL: what the seeds would do, on SQLite.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rusqlite::{Connection, params};
 use sim::rng::Rng;
 
 use super::Ending;
 use super::crowd::Graph;
+use super::folder::Folder;
 use super::meter::cpu_s;
 
 /// Rows of a transaction.
@@ -18,13 +19,6 @@ const FEED_ITEMS: &str = "
     CREATE INDEX feed_by_collection ON feed_items (actor, collection, time_us DESC);
     CREATE INDEX feed_by_time ON feed_items (actor, time_us DESC);";
 
-/// A folder for one bench of this process.
-pub(super) fn folder(name: &str) -> Result<PathBuf, Ending> {
-    let folder = std::env::temp_dir().join(format!("feedmill-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    Ok(folder)
-}
-
 fn open(path: &Path) -> Result<Connection, Ending> {
     let database = Connection::open(path)?;
     database.pragma_update(None, "journal_mode", "WAL")?;
@@ -35,10 +29,8 @@ fn open(path: &Path) -> Result<Connection, Ending> {
 
 /// Seed 000's fan-out: one INSERT … SELECT per post into rows per delivery.
 pub(super) fn pushes_per_cpu_s() -> Result<f64, Ending> {
-    let folder = folder("fanout")?;
-    let result = fan_out(&folder.join("baseline.db"));
-    std::fs::remove_dir_all(&folder)?;
-    result
+    let folder = Folder::new("fanout")?;
+    fan_out(&folder.join("baseline.db"))
 }
 
 fn fan_out(path: &Path) -> Result<f64, Ending> {
@@ -88,10 +80,8 @@ fn fan_out(path: &Path) -> Result<f64, Ending> {
 
 /// Seed 000's delete of one record, in microseconds, if it stands in so many timelines.
 pub(super) fn delete_us(timelines: u32) -> Result<f64, Ending> {
-    let folder = folder("delete")?;
-    let result = delete_all(&folder.join("baseline.db"), timelines);
-    std::fs::remove_dir_all(&folder)?;
-    result
+    let folder = Folder::new("delete")?;
+    delete_all(&folder.join("baseline.db"), timelines)
 }
 
 fn delete_all(path: &Path, timelines: u32) -> Result<f64, Ending> {

@@ -6,6 +6,7 @@ use sim::rng::Rng;
 use timeline::{Cold, KeyId, KeyList, Read, RecordId, Settings};
 
 use super::crowd::{Crowd, settings};
+use super::folder::Folder;
 use super::meter::cpu_s;
 use super::sql::{self, Posts};
 use super::{Ending, Report, scaled};
@@ -62,10 +63,8 @@ pub(super) fn coldstart(scale: f64) -> Result<Report, Ending> {
     }
     report.figure("max_us", largest);
     drop(crowd);
-    let folder = sql::folder("coldstart")?;
-    let joined = joins(&folder, records, &mut report);
-    std::fs::remove_dir_all(&folder)?;
-    joined?;
+    let folder = Folder::new("coldstart")?;
+    joins(&folder, records, &mut report)?;
     Ok(report)
 }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::derive::{self, Ids, Subject};
+use super::group::Touch;
 use super::names::{Names, hash};
 use super::pending::{Origin, Turn};
 use super::reference::{self, Link};
@@ -256,7 +257,7 @@ impl Apply<'_> {
         put: &Put,
     ) -> Result<Vec<Published>, Error> {
         self.books()
-            .enter(self.names, subject, at.nsid, &put.derived)?;
+            .enter(self.names, subject, at.nsid, &put.derived, Touch::Came)?;
         let (tx, names, ids) = (self.tx, &mut *self.names, self.ids);
         derive::add(tx, names, ids, subject, &put.derived, &mut self.changes)
     }
@@ -283,7 +284,8 @@ impl Apply<'_> {
             return Ok(false);
         }
         let subject = at.subject(old.id, old.time);
-        self.books().strike(self.names, subject, at.nsid, was)?;
+        let books = self.books();
+        books.enter(self.names, subject, at.nsid, was, Touch::Goes)?;
         let lanes = derive::remove(
             self.tx,
             self.names,
@@ -356,7 +358,7 @@ impl Apply<'_> {
         let Was { derived, links } = self.was(at, id)?;
         let subject = at.subject(id, time);
         self.books()
-            .strike(self.names, subject, at.nsid, &derived)?;
+            .enter(self.names, subject, at.nsid, &derived, Touch::Goes)?;
         let lanes = derive::remove(
             self.tx,
             self.names,

@@ -44,6 +44,49 @@ pub(super) fn of_body(plan: &Plan, nsid: &str, did: &str, body: &str) -> Derived
     )
 }
 
+/// Where a record stands; `row` is called for each lane that has rows of its own.
+fn places(
+    tx: &Connection,
+    names: &mut Names,
+    ids: &Ids,
+    subject: Subject<'_>,
+    derived: &Derived,
+    mut row: impl FnMut(i64, &[i64]) -> Result<(), Error>,
+) -> Result<Vec<Published>, Error> {
+    let mut places = Vec::with_capacity(derived.lanes.len());
+    for (lane, keys) in &derived.lanes {
+        let Some(&lane) = ids.lanes.get(lane.0) else {
+            continue;
+        };
+        let numbers = keys.iter().map(|key| names.key(tx, key));
+        let keys = numbers.collect::<Result<Vec<i64>, Error>>()?;
+        if has_rows(lane) {
+            row(lane, &keys)?;
+        }
+        places.push(Published {
+            lane,
+            time_us: subject.time,
+            author: subject.author,
+            keys,
+        });
+    }
+    Ok(places)
+}
+
+/// The sources of follows that a record is in, each with the key that it follows.
+fn follows(
+    tx: &Connection,
+    names: &mut Names,
+    ids: &Ids,
+    derived: &Derived,
+) -> Result<Vec<(i64, i64)>, Error> {
+    let known = derived.follows.iter();
+    let known = known.filter_map(|(source, key)| Some((*ids.sources.get(source.0)?, key)));
+    known
+        .map(|(source, key)| Ok((source, names.key(tx, key)?)))
+        .collect()
+}
+
 /// Adds a record's rows; returns its places and pushes follow changes.
 pub(super) fn add(
     tx: &Connection,
@@ -53,59 +96,39 @@ pub(super) fn add(
     derived: &Derived,
     changes: &mut Vec<Change>,
 ) -> Result<Vec<Published>, Error> {
+    let Subject {
+        author: reader,
+        record,
+        time,
+        ..
+    } = subject;
     let tail = subject.tail();
-    let mut places = Vec::with_capacity(derived.lanes.len());
-    for (lane, keys) in &derived.lanes {
-        let Some(&lane) = ids.lanes.get(lane.0) else {
-            continue;
-        };
-        let mut numbers = Vec::with_capacity(keys.len());
+    let places = places(tx, names, ids, subject, derived, |lane, keys| {
         for key in keys {
-            numbers.push(names.key(tx, key)?);
+            tx.prepare_cached("INSERT OR REPLACE INTO published (lane, key, time, tail, record) VALUES (?1, ?2, ?3, ?4, ?5)")?
+                .execute(params![lane, key, time, tail, record])?;
         }
-        if has_rows(lane) {
-            for key in &numbers {
-                tx.prepare_cached("INSERT OR REPLACE INTO published (lane, key, time, tail, record) VALUES (?1, ?2, ?3, ?4, ?5)")?
-                    .execute(params![lane, key, subject.time, tail, subject.record])?;
-            }
-            tx.prepare_cached("INSERT OR REPLACE INTO recent (lane, time, tail, record, keys) VALUES (?1, ?2, ?3, ?4, ?5)")?
-                .execute(params![lane, subject.time, tail, subject.record, pack(&numbers)])?;
-        }
-        places.push(Published {
-            lane,
-            time_us: subject.time,
-            author: subject.author,
-            keys: numbers,
-        });
-    }
-    group::touch(
-        tx,
-        names,
-        ids,
-        subject,
-        &derived.parts,
-        Touch::Came,
-        changes,
-    )?;
-    for (source, key) in &derived.follows {
-        let Some(&source) = ids.sources.get(source.0) else {
-            continue;
-        };
-        let key = names.key(tx, key)?;
+        tx.prepare_cached("INSERT OR REPLACE INTO recent (lane, time, tail, record, keys) VALUES (?1, ?2, ?3, ?4, ?5)")?
+            .execute(params![lane, time, tail, record, pack(keys)])?;
+        Ok(())
+    })?;
+    let (parts, came) = (&derived.parts, Touch::Came);
+    group::touch(tx, names, ids, subject, parts, came, changes)?;
+    for (source, key) in follows(tx, names, ids, derived)? {
         tx.prepare_cached(
             "INSERT OR IGNORE INTO follow (source, reader, key, record) VALUES (?1, ?2, ?3, ?4)",
         )?
-        .execute(params![source, subject.author, key, subject.record])?;
+        .execute([source, reader, key, record])?;
         changes.push(Change::Follow {
             source,
-            reader: subject.author,
+            reader,
             key,
         });
     }
     Ok(places)
 }
 
-/// Removes a record's rows; `time` is the one they were added with. Returns where it stood.
+/// Removes a record's rows; its time is the one they were added with. Returns where it stood.
 pub(super) fn remove(
     tx: &Connection,
     names: &mut Names,
@@ -114,54 +137,34 @@ pub(super) fn remove(
     derived: &Derived,
     changes: &mut Vec<Change>,
 ) -> Result<Vec<Published>, Error> {
+    let Subject {
+        author: reader,
+        record,
+        time,
+        ..
+    } = subject;
     let tail = subject.tail();
-    let mut places = Vec::with_capacity(derived.lanes.len());
-    for (lane, keys) in &derived.lanes {
-        let Some(&lane) = ids.lanes.get(lane.0) else {
-            continue;
-        };
-        let mut numbers = Vec::with_capacity(keys.len());
+    let places = places(tx, names, ids, subject, derived, |lane, keys| {
         for key in keys {
-            numbers.push(names.key(tx, key)?);
+            tx.prepare_cached(
+                "DELETE FROM published WHERE lane = ?1 AND key = ?2 AND time = ?3 AND tail = ?4",
+            )?
+            .execute(params![lane, key, time, tail])?;
         }
-        if has_rows(lane) {
-            for key in &numbers {
-                tx.prepare_cached(
-                    "DELETE FROM published WHERE lane = ?1 AND key = ?2 AND time = ?3 AND tail = ?4",
-                )?
-                .execute(params![lane, key, subject.time, tail])?;
-            }
-            tx.prepare_cached("DELETE FROM recent WHERE lane = ?1 AND time = ?2 AND tail = ?3")?
-                .execute(params![lane, subject.time, tail])?;
-        }
-        places.push(Published {
-            lane,
-            time_us: subject.time,
-            author: subject.author,
-            keys: numbers,
-        });
-    }
-    group::touch(
-        tx,
-        names,
-        ids,
-        subject,
-        &derived.parts,
-        Touch::Goes,
-        changes,
-    )?;
-    for (source, key) in &derived.follows {
-        let Some(&source) = ids.sources.get(source.0) else {
-            continue;
-        };
-        let key = names.key(tx, key)?;
+        tx.prepare_cached("DELETE FROM recent WHERE lane = ?1 AND time = ?2 AND tail = ?3")?
+            .execute(params![lane, time, tail])?;
+        Ok(())
+    })?;
+    let (parts, goes) = (&derived.parts, Touch::Goes);
+    group::touch(tx, names, ids, subject, parts, goes, changes)?;
+    for (source, key) in follows(tx, names, ids, derived)? {
         tx.prepare_cached(
             "DELETE FROM follow WHERE source = ?1 AND reader = ?2 AND key = ?3 AND record = ?4",
         )?
-        .execute(params![source, subject.author, key, subject.record])?;
+        .execute([source, reader, key, record])?;
         changes.push(Change::Unfollow {
             source,
-            reader: subject.author,
+            reader,
             key,
         });
     }

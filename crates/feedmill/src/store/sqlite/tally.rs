@@ -10,6 +10,7 @@ use rusqlite::{Connection, Error, OptionalExtension, ToSql, params};
 
 use super::apply::Apply;
 use super::derive::{self, Ids, Subject};
+use super::group::Touch;
 use super::names::{Names, find_key, hash};
 use super::read::split;
 use super::shelf::Shelf;
@@ -49,34 +50,32 @@ pub(super) struct Books<'a> {
 }
 
 impl Books<'_> {
-    /// Enters a record's rungs, and counts it with its parents.
+    /// Enters a record's rungs, and counts it with its parents; or, with the time and the
+    /// body it was entered with, takes all that back.
     pub(super) fn enter(
         &self,
         names: &mut Names,
         subject: Subject<'_>,
         nsid: &str,
         derived: &Derived,
+        touch: Touch,
     ) -> Result<(), Error> {
         for (ladder, rung) in &derived.rungs {
-            self.climb(*ladder, subject, rung)?;
+            self.step(*ladder, subject, rung, touch)?;
         }
-        self.parent(subject, nsid, true)?;
-        self.child(names, subject, derived, 1)
+        self.parent(subject, nsid, touch)?;
+        let delta = match touch {
+            Touch::Came => 1,
+            Touch::Goes => -1,
+        };
+        self.child(names, subject, derived, delta)
     }
 
-    /// The opposite of [`Books::enter`], with the time and the body it was entered with.
-    pub(super) fn strike(
-        &self,
-        names: &mut Names,
-        subject: Subject<'_>,
-        nsid: &str,
-        derived: &Derived,
-    ) -> Result<(), Error> {
-        for (ladder, rung) in &derived.rungs {
-            self.descend(*ladder, subject, rung)?;
+    fn step(&self, on: LadderId, at: Subject<'_>, rung: &Rung, touch: Touch) -> Result<(), Error> {
+        match touch {
+            Touch::Came => self.climb(on, at, rung),
+            Touch::Goes => self.descend(on, at, rung),
         }
-        self.parent(subject, nsid, false)?;
-        self.child(names, subject, derived, -1)
     }
 
     fn climb(&self, ladder: LadderId, at: Subject<'_>, rung: &Rung) -> Result<(), Error> {
@@ -102,7 +101,7 @@ impl Books<'_> {
     }
 
     /// Enters or strikes a record on the ladders of its children's counts.
-    fn parent(&self, at: Subject<'_>, nsid: &str, enter: bool) -> Result<(), Error> {
+    fn parent(&self, at: Subject<'_>, nsid: &str, touch: Touch) -> Result<(), Error> {
         let ladders = self.plan.ladders.iter().enumerate();
         for (index, ladder) in ladders.filter(|(_, ladder)| ladder.nsid == nsid) {
             let Steps::Count { lane, .. } = &ladder.steps else {
@@ -110,10 +109,7 @@ impl Books<'_> {
             };
             let uri = format!("at://{}/{nsid}/{}", at.did, at.rkey);
             let rung = Rung::Number(count(self.tx, self.ids, *lane, &parent_name(at.did, &uri))?);
-            match enter {
-                true => self.climb(LadderId(index), at, &rung)?,
-                false => self.descend(LadderId(index), at, &rung)?,
-            }
+            self.step(LadderId(index), at, &rung, touch)?;
         }
         Ok(())
     }
