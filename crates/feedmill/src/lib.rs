@@ -11,6 +11,10 @@ pub mod crash;
 // Every metric by name.
 pub mod metrics;
 
+// What an answer cost SQLite.
+#[cfg(test)]
+mod effort;
+
 // The log as a service: blocks in SQLite, over HTTP and WebSocket.
 pub mod replicate;
 

@@ -258,6 +258,8 @@ fn find_space(connection: &Connection, space: &str) -> Result<SpaceRow, StoreErr
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
+    #[cfg(test)]
+    let connection = crate::effort::watched(connection)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     connection.busy_timeout(Duration::from_millis(BUSY_MS_MAX))?;
     connection.pragma_update(None, "journal_mode", "wal")?;

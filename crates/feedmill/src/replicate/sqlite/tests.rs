@@ -130,3 +130,77 @@ fn a_file_of_a_later_version_is_left_alone() {
         .unwrap();
     assert_eq!(version, 1000);
 }
+
+/// Blocks of `feeds` feeds in turn, each with as many.
+fn filled(feeds: u64, blocks: u64) -> Scratch {
+    use blocklog::chain::Draft;
+    use blocklog::cursor::Epoch;
+    use blocklog::signature::Author;
+    use blocklog::store::{FeedName, Role};
+    let scratch = Scratch::new(|_| ());
+    scratch.open("s", Role::Authority, Epoch([1; 16])).unwrap();
+    let draft = Draft {
+        timestamp_ms: 1,
+        data: b"x".to_vec(),
+    };
+    let drafts = vec![draft; 5];
+    for turn in 0..blocks / 5 {
+        let feed = format!("f{}", turn % feeds);
+        let name = FeedName {
+            feed: &feed,
+            namespace: Some("data"),
+        };
+        let author = Author::keyed(&[1; 32]);
+        scratch.write("s", &name, &author, &drafts, 1).unwrap();
+    }
+    scratch
+}
+
+/// Each index is there because one of these would walk the table without it.
+#[test]
+fn no_page_and_no_append_costs_more_as_the_log_grows() {
+    use crate::effort;
+    use blocklog::page::{PageMax, PendingStart, Selection, Start};
+    let (small, large) = (filled(4, 400), filled(4, 4_000));
+    let max = PageMax {
+        blocks: 20,
+        bytes: 1 << 20,
+    };
+    let feeds = |names: &[&str]| Selection::Feeds(names.iter().map(|&name| name.into()).collect());
+    let selections = [
+        Selection::Space,
+        Selection::Namespace("data".into()),
+        feeds(&["f1"]),
+        feeds(&["f0", "f2", "f3"]),
+    ];
+    for selection in &selections {
+        for pending in [PendingStart::Excluded, PendingStart::All] {
+            for from_end in [false, true] {
+                let page = |log: &SqliteLog, blocks: u64| {
+                    let after = if from_end { blocks - 100 } else { blocks / 4 };
+                    let pending = pending.clone();
+                    let start = Start { after, pending };
+                    let read = || log.page("s", selection, &start, max).unwrap();
+                    let (steps, page) = effort::of(read);
+                    assert_eq!(page.blocks.len(), 20);
+                    steps
+                };
+                let what = format!("{selection:?} {pending:?} near the end {from_end}");
+                effort::is_flat(&what, page(&small, 400), page(&large, 4_000));
+            }
+        }
+    }
+    let append = |log: &Scratch| {
+        let author = blocklog::signature::Author::keyed(&[1; 32]);
+        let name = blocklog::store::FeedName {
+            feed: "f1",
+            namespace: Some("data"),
+        };
+        let draft = blocklog::chain::Draft {
+            timestamp_ms: 1,
+            data: b"y".to_vec(),
+        };
+        effort::of(|| log.write("s", &name, &author, &[draft], 1).unwrap()).0
+    };
+    effort::is_flat("an append", append(&small), append(&large));
+}

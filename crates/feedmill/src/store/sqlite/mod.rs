@@ -30,6 +30,8 @@ mod schema;
 mod shelf;
 mod sieve;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod version;
 mod writer;
 
@@ -445,6 +447,8 @@ impl Place {
             ),
         }
         .map_err(sql)?;
+        #[cfg(test)]
+        let connection = crate::effort::watched(connection).map_err(sql)?;
         schema::prepare(&connection, cache_mib).map_err(sql)?;
         Ok(connection)
     }

@@ -1,0 +1,49 @@
+//! Effort: what an answer cost SQLite, in steps of its machine. For tests only.
+//!
+//! In:    connections, as stores open them.
+//! Out:   the steps that some work of this thread took.
+//! Never: a clock: a busy machine takes longer, but not more steps.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+
+use rusqlite::trace::{TraceEvent, TraceEventCodes};
+use rusqlite::{Connection, StatementStatus};
+
+thread_local! {
+    static STEPS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts what is done over this connection.
+pub(crate) fn watched(mut connection: Connection) -> rusqlite::Result<Connection> {
+    // A statement that is kept counts on from where it stood.
+    let mut stood: HashMap<String, i32> = HashMap::new();
+    let count = move |event: TraceEvent<'_>| {
+        let TraceEvent::Profile(statement, _) = event else {
+            return;
+        };
+        let now = statement.get_status(StatementStatus::VmStep);
+        let before = stood.insert(statement.sql().into_owned(), now);
+        let before = before.filter(|before| *before <= now).unwrap_or(0);
+        STEPS.set(STEPS.get() + u64::from((now - before).unsigned_abs()));
+    };
+    connection.trace_v2(TraceEventCodes::SQLITE_TRACE_PROFILE, Some(count))?;
+    Ok(connection)
+}
+
+/// The steps that `work` took, on this thread.
+pub(crate) fn of<T>(work: impl FnOnce() -> T) -> (u64, T) {
+    let before = STEPS.get();
+    let done = work();
+    (STEPS.get() - before, done)
+}
+
+/// Nothing grows with what is stored: each cost in a small store, and in one many times its size.
+#[track_caller]
+pub(crate) fn is_flat(what: &str, small: u64, large: u64) {
+    assert!(small > 0, "{what}: nothing was counted");
+    assert!(
+        large <= small + small / 4 + 20,
+        "{what}: {small} steps became {large} as the store grew"
+    );
+}
