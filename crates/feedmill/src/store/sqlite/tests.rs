@@ -64,7 +64,7 @@ impl World {
         world.commit(follows.collect());
         let mut items = Vec::new();
         for number in 0..posts {
-            let lang = if number % 20 == 7 { "rare" } else { "usual" };
+            let lang = if number % 10 == 7 { "rare" } else { "usual" };
             let body = format!("{{\"lang\":\"{lang}\",\"score\":{}}}", number % 997);
             let author = did(number % AUTHORS);
             items.push(world.item(&author, POST, format!("p{number:06}"), body, number));
@@ -235,7 +235,7 @@ impl World {
 /// Each index is there because one of these would walk the table without it.
 #[test]
 fn no_page_costs_more_as_the_store_grows() {
-    let (small, large) = (World::new(2_600).costs(), World::new(10_400).costs());
+    let (small, large) = (World::new(1_400).costs(), World::new(5_600).costs());
     for ((what, small), (_, large)) in small.into_iter().zip(large) {
         effort::is_flat(what, small, large);
     }
