@@ -106,10 +106,12 @@ pub(crate) fn complain(error: &dyn std::error::Error) {
     }
 }
 
-/// Speaks to the person at the terminal.
-#[allow(clippy::print_stdout)]
+/// Speaks to the person at the terminal; if nobody listens any more (`| head`), that is the end.
 pub(crate) fn say(line: &str) {
-    println!("{line}");
+    use std::io::Write as _;
+    if writeln!(std::io::stdout().lock(), "{line}").is_err() {
+        std::process::exit(0);
+    }
 }
 
 /// Logs to standard error; `RUST_LOG` chooses what.

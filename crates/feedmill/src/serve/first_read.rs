@@ -38,7 +38,9 @@ impl FirstReads {
     pub(super) fn new(config: &Config) -> Option<Self> {
         let over_network = |short: &str| config.collections.get(short).is_some_and(|it| !it.direct);
         let mut follows = config.feeds.values().flat_map(|feed| feed.follows());
-        let asked = !config.sources.is_empty() && config.serve.first_reads_max > 0;
+        // Who reads another's log has what that one has, and nobody else to ask.
+        let network = config.sources.iter().any(|source| source.log.is_none());
+        let asked = network && config.serve.first_reads_max > 0;
         let any = asked && follows.any(|follow| over_network(&follow.collection));
         any.then(|| Self {
             budget: Duration::from_millis(config.serve.first_read_ms),

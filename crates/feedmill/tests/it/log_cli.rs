@@ -190,6 +190,25 @@ fn tail_prints_what_comes_after_it_began() {
     assert!(tail.wait().unwrap().success());
 }
 
+/// As `feedmill log tail … | head -1` does it.
+#[test]
+fn tail_ends_quietly_when_nobody_listens_any_more() {
+    let served = served();
+    for text in ["one", "two", "three"] {
+        served.lines(&["append", "live", "--feed", "f", text]);
+    }
+    let mut tail = served
+        .command(&["tail", "live", "--text", "--after", "0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(tail.stdout.take());
+    let ended = tail.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(ended.stderr.is_empty(), "{ended:?}");
+}
+
 #[test]
 fn what_cannot_be_done_is_said_with_its_code() {
     let served = served();

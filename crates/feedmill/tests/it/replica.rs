@@ -269,10 +269,12 @@ async fn the_two_examples_are_origin_and_replica() {
             .replace("sqlite://", &place)
             .replace("8080", &ports[0].to_string())
             .replace("8081", &ports[1].to_string())
-            + &format!("[intake]\nplc_url = \"{}\"\n", network.plc_url)
     };
+    // Only the origin knows the network; a replica has nobody to ask but its origin.
+    let directory = format!("[intake]\nplc_url = \"{}\"\n", network.plc_url);
+    let origin = example("log.toml") + &directory;
     let addresses = ports.map(|port| format!("127.0.0.1:{port}"));
-    let mut first = Mill::new(folder.path(), "first", &example("log.toml"), &addresses[0]);
+    let mut first = Mill::new(folder.path(), "first", &origin, &addresses[0]);
     let mut second = Mill::new(
         folder.path(),
         "second",
@@ -292,6 +294,14 @@ async fn the_two_examples_are_origin_and_replica() {
         "{theirs:?}"
     );
     assert_eq!(ours, theirs);
+    // A whole answer: the replica has nothing more to fetch, and says nothing of fetching.
+    let feed = async |address: &str| -> Value {
+        let reader = network.world(|world| world.readers()[0].to_string());
+        let path = format!("com.example.getFeed?feed=timeline&actor={reader}");
+        let url = format!("http://{address}/xrpc/{path}");
+        reqwest::get(url).await.unwrap().json().await.unwrap()
+    };
+    assert_eq!(feed(&second.address).await, feed(&first.address).await);
     let [origin, replica] = addresses.map(|address| format!("http://{address}"));
     let published = measure(&origin, "feedmill_log_blocks_total{by=\"river\"}").await;
     assert_eq!(published, Some(position as f64));

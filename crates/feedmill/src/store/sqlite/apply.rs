@@ -236,7 +236,7 @@ impl Apply<'_> {
         self.refer(id, &put.links)?;
         let from = self.changes.len();
         let lanes = match place_again {
-            true => self.place(at, at.subject(id, time), put)?,
+            true => self.place(at, at.subject(id, time), &put.derived, Touch::Came)?,
             false => Vec::new(),
         };
         self.hush(from, stamp.live);
@@ -249,17 +249,18 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Adds a record's derived rows; returns its places.
+    /// Adds or removes all that is derived from a record; returns its places.
     fn place(
         &mut self,
         at: &Place<'_>,
         subject: Subject<'_>,
-        put: &Put,
+        derived: &Derived,
+        touch: Touch,
     ) -> Result<Vec<Published>, Error> {
         self.books()
-            .enter(self.names, subject, at.nsid, &put.derived, Touch::Came)?;
+            .enter(self.names, subject, at.nsid, derived, touch)?;
         let (tx, names, ids) = (self.tx, &mut *self.names, self.ids);
-        derive::add(tx, names, ids, subject, &put.derived, &mut self.changes)
+        derive::touch(tx, names, ids, subject, derived, touch, &mut self.changes)
     }
 
     /// Says of the groups changed since `from` whether that happened just now.
@@ -284,16 +285,7 @@ impl Apply<'_> {
             return Ok(false);
         }
         let subject = at.subject(old.id, old.time);
-        let books = self.books();
-        books.enter(self.names, subject, at.nsid, was, Touch::Goes)?;
-        let lanes = derive::remove(
-            self.tx,
-            self.names,
-            self.ids,
-            subject,
-            was,
-            &mut self.changes,
-        )?;
+        let lanes = self.place(at, subject, was, Touch::Goes)?;
         // For those who draw, a moved record is a delete and an insert.
         self.changes.push(Change::Delete {
             record: old.id,
@@ -357,16 +349,7 @@ impl Apply<'_> {
     pub(super) fn withdraw(&mut self, at: &Place<'_>, id: i64, time: i64) -> Result<(), Error> {
         let Was { derived, links } = self.was(at, id)?;
         let subject = at.subject(id, time);
-        self.books()
-            .enter(self.names, subject, at.nsid, &derived, Touch::Goes)?;
-        let lanes = derive::remove(
-            self.tx,
-            self.names,
-            self.ids,
-            subject,
-            &derived,
-            &mut self.changes,
-        )?;
+        let lanes = self.place(at, subject, &derived, Touch::Goes)?;
         self.forget_links(id, &links)?;
         *self.live.entry(at.collection).or_default() -= 1;
         self.changes.push(Change::Delete {

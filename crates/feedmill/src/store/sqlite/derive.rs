@@ -87,86 +87,63 @@ fn follows(
         .collect()
 }
 
-/// Adds a record's rows; returns its places and pushes follow changes.
-pub(super) fn add(
+/// Adds a record's rows, or removes those that its time and body gave it; returns its places
+/// and pushes follow changes.
+pub(super) fn touch(
     tx: &Connection,
     names: &mut Names,
     ids: &Ids,
     subject: Subject<'_>,
     derived: &Derived,
+    touch: Touch,
     changes: &mut Vec<Change>,
 ) -> Result<Vec<Published>, Error> {
-    let Subject {
-        author: reader,
-        record,
-        time,
-        ..
-    } = subject;
-    let tail = subject.tail();
+    let (tail, time, record) = (subject.tail(), subject.time, subject.record);
     let places = places(tx, names, ids, subject, derived, |lane, keys| {
         for key in keys {
-            tx.prepare_cached("INSERT OR REPLACE INTO published (lane, key, time, tail, record) VALUES (?1, ?2, ?3, ?4, ?5)")?
-                .execute(params![lane, key, time, tail, record])?;
+            match touch {
+                Touch::Came => tx
+                    .prepare_cached("INSERT OR REPLACE INTO published (lane, key, time, tail, record) VALUES (?1, ?2, ?3, ?4, ?5)")?
+                    .execute(params![lane, key, time, tail, record])?,
+                Touch::Goes => tx
+                    .prepare_cached("DELETE FROM published WHERE lane = ?1 AND key = ?2 AND time = ?3 AND tail = ?4")?
+                    .execute(params![lane, key, time, tail])?,
+            };
         }
-        tx.prepare_cached("INSERT OR REPLACE INTO recent (lane, time, tail, record, keys) VALUES (?1, ?2, ?3, ?4, ?5)")?
-            .execute(params![lane, time, tail, record, pack(keys)])?;
+        match touch {
+            Touch::Came => tx
+                .prepare_cached("INSERT OR REPLACE INTO recent (lane, time, tail, record, keys) VALUES (?1, ?2, ?3, ?4, ?5)")?
+                .execute(params![lane, time, tail, record, pack(keys)])?,
+            Touch::Goes => tx
+                .prepare_cached("DELETE FROM recent WHERE lane = ?1 AND time = ?2 AND tail = ?3")?
+                .execute(params![lane, time, tail])?,
+        };
         Ok(())
     })?;
-    let (parts, came) = (&derived.parts, Touch::Came);
-    group::touch(tx, names, ids, subject, parts, came, changes)?;
+    group::touch(tx, names, ids, subject, &derived.parts, touch, changes)?;
+    let reader = subject.author;
     for (source, key) in follows(tx, names, ids, derived)? {
-        tx.prepare_cached(
-            "INSERT OR IGNORE INTO follow (source, reader, key, record) VALUES (?1, ?2, ?3, ?4)",
-        )?
-        .execute([source, reader, key, record])?;
-        changes.push(Change::Follow {
-            source,
-            reader,
-            key,
-        });
-    }
-    Ok(places)
-}
-
-/// Removes a record's rows; its time is the one they were added with. Returns where it stood.
-pub(super) fn remove(
-    tx: &Connection,
-    names: &mut Names,
-    ids: &Ids,
-    subject: Subject<'_>,
-    derived: &Derived,
-    changes: &mut Vec<Change>,
-) -> Result<Vec<Published>, Error> {
-    let Subject {
-        author: reader,
-        record,
-        time,
-        ..
-    } = subject;
-    let tail = subject.tail();
-    let places = places(tx, names, ids, subject, derived, |lane, keys| {
-        for key in keys {
-            tx.prepare_cached(
-                "DELETE FROM published WHERE lane = ?1 AND key = ?2 AND time = ?3 AND tail = ?4",
-            )?
-            .execute(params![lane, key, time, tail])?;
-        }
-        tx.prepare_cached("DELETE FROM recent WHERE lane = ?1 AND time = ?2 AND tail = ?3")?
-            .execute(params![lane, time, tail])?;
-        Ok(())
-    })?;
-    let (parts, goes) = (&derived.parts, Touch::Goes);
-    group::touch(tx, names, ids, subject, parts, goes, changes)?;
-    for (source, key) in follows(tx, names, ids, derived)? {
-        tx.prepare_cached(
-            "DELETE FROM follow WHERE source = ?1 AND reader = ?2 AND key = ?3 AND record = ?4",
-        )?
-        .execute([source, reader, key, record])?;
-        changes.push(Change::Unfollow {
-            source,
-            reader,
-            key,
-        });
+        let (sql, change) = match touch {
+            Touch::Came => (
+                "INSERT OR IGNORE INTO follow (source, reader, key, record) VALUES (?1, ?2, ?3, ?4)",
+                Change::Follow {
+                    source,
+                    reader,
+                    key,
+                },
+            ),
+            Touch::Goes => (
+                "DELETE FROM follow WHERE source = ?1 AND reader = ?2 AND key = ?3 AND record = ?4",
+                Change::Unfollow {
+                    source,
+                    reader,
+                    key,
+                },
+            ),
+        };
+        tx.prepare_cached(sql)?
+            .execute([source, reader, key, record])?;
+        changes.push(change);
     }
     Ok(places)
 }

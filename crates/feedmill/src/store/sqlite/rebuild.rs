@@ -8,6 +8,7 @@ use rusqlite::{Connection, Error, Transaction, params};
 use tracing::info;
 
 use super::derive::{self, Ids, Subject};
+use super::group::Touch;
 use super::names::{self, Names};
 use super::shelf::lane_of;
 use super::tally::Books;
@@ -156,7 +157,17 @@ fn fill(
         each(tx, nsid, &mut |subject, body| {
             let derived = wanted(derive::of_body(plan, nsid, subject.did, body));
             books.child(&mut names, subject, &derived, 1)?;
-            derive::add(tx, &mut names, ids, subject, &derived, &mut Vec::new()).map(drop)
+            let came = Touch::Came;
+            derive::touch(
+                tx,
+                &mut names,
+                ids,
+                subject,
+                &derived,
+                came,
+                &mut Vec::new(),
+            )
+            .map(drop)
         })?;
     }
     Ok(())
