@@ -103,12 +103,12 @@ impl Demo {
                 .unwrap_or_default(),
             reader.unwrap_or_default(),
         );
-        say("A simulated network is running, and Feedmill reads it over a WebSocket.\n");
-        say(&format!("  open   http://{address}/"));
         say(&format!(
-            "  try    curl 'http://{address}/xrpc/com.example.getFeed?feed=timeline&actor={reader}&limit=3'"
+            "A simulated network is running, and Feedmill reads it over a WebSocket.\n
+  open   http://{address}/
+  try    curl 'http://{address}/xrpc/com.example.getFeed?feed=timeline&actor={reader}&limit=3'
+  and    curl http://{address}/status\n"
         ));
-        say(&format!("  and    curl http://{address}/status\n"));
         network.pace(self.rate);
         let stop = super::run::until_asked_to_stop();
         tokio::select! {
