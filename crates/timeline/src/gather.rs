@@ -11,9 +11,11 @@
 
 use crate::lane::{Lane, latest_of, second_at_or_after};
 use crate::records::Position;
+use crate::ring::RingWalk;
 use crate::sequence::{Sequence, Walk};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 /// A record a page may show.
 #[derive(Debug, Clone, Copy)]
@@ -75,30 +77,34 @@ impl PartialEq for Head<'_> {
 
 impl Eq for Head<'_> {}
 
-/// Record numbers of one lane in order, newest first.
+/// Record numbers in order, newest first.
 #[derive(Debug)]
-enum Source<'a> {
-    Ring {
-        lane: &'a Lane,
-        slot: u32,
-        back: usize,
-    },
-    Sequence {
-        sequence: &'a Sequence,
-        walk: Walk,
-    },
+enum Numbers<'a> {
+    Ring(RingWalk<'a>),
+    Sequence(&'a Sequence, Walk),
 }
 
-impl Source<'_> {
-    fn next(&mut self) -> Option<u32> {
-        match self {
-            Self::Ring { lane, slot, back } => {
-                let number = lane.rings.nth(*slot, *back)?;
-                *back += 1;
-                Some(number)
-            }
-            Self::Sequence { sequence, walk } => sequence.back(walk),
-        }
+/// The records of one lane that come from one place.
+#[derive(Debug)]
+struct Source<'a> {
+    lane_at: usize,
+    lane: &'a Lane,
+    numbers: Numbers<'a>,
+}
+
+impl<'a> Source<'a> {
+    #[inline]
+    fn next(&mut self) -> Option<Candidate<'a>> {
+        let number = match &mut self.numbers {
+            Numbers::Ring(walk) => walk.next()?,
+            Numbers::Sequence(sequence, walk) => sequence.back(walk)?,
+        };
+        Some(Candidate {
+            time_us: self.lane.records.time_us(number),
+            number,
+            lane: self.lane,
+            lane_at: self.lane_at,
+        })
     }
 }
 
@@ -115,7 +121,7 @@ struct Unopened<'a> {
 #[derive(Debug)]
 pub(crate) struct Gather<'a> {
     before: Option<&'a Position>,
-    sources: Vec<(usize, &'a Lane, Source<'a>)>,
+    sources: Vec<Source<'a>>,
     heads: BinaryHeap<Head<'a>>,
     unopened: Vec<Unopened<'a>>,
     last: Option<Candidate<'a>>,
@@ -132,38 +138,34 @@ impl<'a> Gather<'a> {
         }
     }
 
-    fn begin(&mut self, lane_at: usize, lane: &'a Lane, source: Source<'a>) {
-        self.sources.push((lane_at, lane, source));
-        self.refill(self.sources.len() - 1);
-    }
-
-    fn refill(&mut self, source: usize) {
-        let Some((lane_at, lane, numbers)) = self.sources.get_mut(source) else {
-            return;
+    fn begin(&mut self, lane_at: usize, lane: &'a Lane, numbers: Numbers<'a>) {
+        let mut source = Source {
+            lane_at,
+            lane,
+            numbers,
         };
-        if let Some(number) = numbers.next() {
-            let candidate = Candidate {
-                time_us: lane.records.time_us(number),
-                number,
-                lane,
-                lane_at: *lane_at,
-            };
+        if let Some(candidate) = source.next() {
+            let source = self.sources.len();
             self.heads.push(Head { candidate, source });
         }
+        self.sources.push(source);
     }
 
     /// Adds the ring of a reader.
     pub(crate) fn ring(&mut self, lane_at: usize, lane: &'a Lane, slot: u32) {
-        let back = self
-            .before
-            .map_or(0, |before| first_older(lane, slot, before));
-        self.begin(lane_at, lane, Source::Ring { lane, slot, back });
+        let Some(mut walk) = lane.rings.walk(slot) else {
+            return;
+        };
+        if let Some(before) = self.before {
+            walk.pass(first_older(lane, slot, before));
+        }
+        self.begin(lane_at, lane, Numbers::Ring(walk));
     }
 
     /// Adds one outbox, or the whole window.
     pub(crate) fn sequence(&mut self, lane_at: usize, lane: &'a Lane, sequence: &'a Sequence) {
         let walk = sequence.walk(self.before, &lane.records);
-        self.begin(lane_at, lane, Source::Sequence { sequence, walk });
+        self.begin(lane_at, lane, Numbers::Sequence(sequence, walk));
     }
 
     /// Adds the outboxes of many keys, to be opened only when needed.
@@ -204,12 +206,22 @@ impl<'a> Gather<'a> {
         }
     }
 
+    /// The newest head; the next of its source takes its place.
+    fn advance(&mut self) -> Option<Candidate<'a>> {
+        let mut head = self.heads.peek_mut()?;
+        let candidate = head.candidate;
+        match self.sources.get_mut(head.source).and_then(Source::next) {
+            Some(next) => head.candidate = next,
+            None => drop(PeekMut::pop(head)),
+        }
+        Some(candidate)
+    }
+
     /// The next candidate, older than all before it.
     pub(crate) fn next(&mut self) -> Option<Candidate<'a>> {
         loop {
             self.open();
-            let Head { candidate, source } = self.heads.pop()?;
-            self.refill(source);
+            let candidate = self.advance()?;
             if self.last.is_some_and(|last| last.is(&candidate)) {
                 continue;
             }

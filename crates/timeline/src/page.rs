@@ -56,6 +56,8 @@ pub struct Entry {
     pub time_us: i64,
     /// Which target of the feed it belongs to.
     pub target: usize,
+    /// The engine's number for it, good until the engine changes.
+    pub(crate) number: u32,
 }
 
 /// What a read found.
@@ -262,6 +264,7 @@ pub(crate) fn fill(
                 id: RecordId(row.id),
                 time_us: row.time_us,
                 target: candidate.lane_at,
+                number: candidate.number,
             });
         }
         looked_at += 1;

@@ -201,9 +201,10 @@ impl Records {
             .map_or_else(String::new, |row| self.uris.text(row.packed()))
     }
 
-    /// Appends the URI of a record.
-    pub(crate) fn push_uri(&self, number: u32, text: &mut String) {
-        if let Some(row) = self.rows.get(number) {
+    /// Appends the URI of a record, if that is still the one of this number.
+    pub(crate) fn push_uri(&self, number: u32, id: u64, text: &mut Vec<u8>) {
+        let row = self.rows.get(number).filter(|row| row.id == id);
+        if let Some(row) = row.filter(|_| !self.is_gone(number)) {
             self.uris.push(row.packed(), text);
         }
     }

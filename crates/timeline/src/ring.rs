@@ -47,6 +47,43 @@ pub(crate) struct RingFloor {
     pub(crate) oldest: Option<u32>,
 }
 
+/// The entries of a ring, newest first.
+#[derive(Debug)]
+pub(crate) struct RingWalk<'a> {
+    /// Newer before older, but each one oldest first, as it lies in memory.
+    parts: [&'a [u32]; 3],
+    left: usize,
+}
+
+impl RingWalk<'_> {
+    /// Passes over the `count` newest.
+    pub(crate) fn pass(&mut self, count: usize) {
+        self.left = self.left.saturating_sub(count);
+        let mut count = count;
+        for part in &mut self.parts {
+            let kept = part.len().saturating_sub(count);
+            count = count.saturating_sub(part.len());
+            *part = part.get(..kept).unwrap_or(&[]);
+        }
+    }
+}
+
+impl Iterator for RingWalk<'_> {
+    type Item = u32;
+
+    #[inline]
+    fn next(&mut self) -> Option<u32> {
+        self.left = self.left.checked_sub(1)?;
+        for part in &mut self.parts {
+            if let Some((&newest, older)) = part.split_last() {
+                *part = older;
+                return Some(newest);
+            }
+        }
+        None
+    }
+}
+
 /// The rings of one target, by reader slot.
 #[derive(Debug)]
 pub(crate) struct Rings {
@@ -330,20 +367,16 @@ impl Rings {
     }
 
     /// All entries that the cap shows, newest first.
-    fn newest_first<'a>(&'a self, line: &'a Line) -> impl Iterator<Item = u32> + 'a {
-        let staged = line.staged().iter().rev().copied();
-        staged.chain(self.body(line)).take(self.items_max)
-    }
-
-    /// The entries of the body, newest first, also those below the cap.
-    fn body(&self, line: &Line) -> impl Iterator<Item = u32> + '_ {
+    fn newest_first<'a>(&'a self, line: &'a Line) -> RingWalk<'a> {
         let place = line.place();
         let cells = place.map_or(&[][..], |(kind, ring)| {
             self.slabs.get(kind).map_or(&[], |slab| slab.cells(ring))
         });
         let (young, old) = cells.split_at_checked(line.end()).unwrap_or((&[], &[]));
-        let cells = young.iter().rev().chain(old.iter().rev());
-        cells.copied().take(line.body())
+        RingWalk {
+            parts: [line.staged(), young, old],
+            left: line.total().min(self.items_max),
+        }
     }
 
     /// Moves a full body to one twice as wide, or makes the first.
@@ -430,7 +463,7 @@ impl Rings {
     }
 
     /// The ring's numbers, newest first; `None` if the slot has no ring.
-    pub(crate) fn walk(&self, slot: u32) -> Option<impl Iterator<Item = u32> + '_> {
+    pub(crate) fn walk(&self, slot: u32) -> Option<RingWalk<'_>> {
         let line = self.lines.get(slot)?;
         line.is_open().then(|| self.newest_first(line))
     }

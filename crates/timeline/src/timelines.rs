@@ -279,14 +279,11 @@ impl Timelines {
     }
 
     /// Appends the URI of an entry that was just read; nothing if it is not here any more.
-    pub fn push_uri(&self, feed: usize, entry: &Entry, text: &mut String) {
+    pub fn push_uri(&self, feed: usize, entry: &Entry, text: &mut Vec<u8>) {
         let RecordId(id) = entry.id;
         let feed = self.feeds.get(feed);
-        let lane = feed.and_then(|(feed, _)| feed.lanes.get(entry.target));
-        if let Some(lane) = lane
-            && let Some(number) = lane.records.number_of(id)
-        {
-            lane.records.push_uri(number, text);
+        if let Some(lane) = feed.and_then(|(feed, _)| feed.lanes.get(entry.target)) {
+            lane.records.push_uri(entry.number, id, text);
         }
     }
 

@@ -190,9 +190,14 @@ impl Texts {
         self.free.push(number);
     }
 
+    #[inline]
+    fn bytes_of(&self, number: u32) -> &[u8] {
+        let kept = self.kept.get(number);
+        kept.map_or(&[], |kept| self.bytes(number, kept))
+    }
+
     fn text(&self, number: u32) -> &str {
-        let bytes = self.kept.get(number).map(|kept| self.bytes(number, kept));
-        std::str::from_utf8(bytes.unwrap_or(&[])).unwrap_or("")
+        std::str::from_utf8(self.bytes_of(number)).unwrap_or("")
     }
 }
 
@@ -236,19 +241,19 @@ impl Uris {
     }
 
     pub(crate) fn text(&self, packed: Packed) -> String {
-        let mut text = String::new();
+        let mut text = Vec::new();
         self.push(packed, &mut text);
-        text
+        // Its parts are cut from texts at slashes, so it is one.
+        String::from_utf8(text).unwrap_or_default()
     }
 
     /// Appends the text.
-    pub(crate) fn push(&self, packed: Packed, text: &mut String) {
-        text.push_str(self.prefixes.text(packed.prefix));
+    pub(crate) fn push(&self, packed: Packed, text: &mut Vec<u8>) {
+        text.extend_from_slice(self.prefixes.bytes_of(packed.prefix));
         if packed.tid {
-            let letters = tid_letters(packed.tail);
-            text.push_str(std::str::from_utf8(&letters).unwrap_or_default());
+            text.extend_from_slice(&tid_letters(packed.tail));
         } else {
-            text.push_str(self.keys.text(packed.tail as u32));
+            text.extend_from_slice(self.keys.bytes_of(packed.tail as u32));
         }
     }
 

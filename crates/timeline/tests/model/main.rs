@@ -263,17 +263,29 @@ impl Bench {
         entries: &[Entry],
         next: Option<&Position>,
     ) {
-        let wanted: Vec<Entry> = expected
+        let wanted: Vec<_> = expected
             .iter()
             .filter(|post| next.is_none_or(|next| position(post) >= *next))
-            .map(|post| Entry {
-                id: RecordId(post.id),
-                time_us: post.time_us,
-                target: post.target,
+            .map(|post| {
+                (
+                    RecordId(post.id),
+                    post.time_us,
+                    post.target,
+                    post.uri.clone(),
+                )
+            })
+            .collect();
+        let found: Vec<_> = entries
+            .iter()
+            .map(|entry| {
+                let mut uri = Vec::new();
+                self.engine.push_uri(request.feed, entry, &mut uri);
+                let uri = String::from_utf8(uri).unwrap();
+                (entry.id, entry.time_us, entry.target, uri)
             })
             .collect();
         assert_eq!(
-            entries,
+            found,
             wanted,
             "page differs: {request:?} next {next:?} {:?}",
             self.inspect(request)
