@@ -6,6 +6,7 @@
 use timeline::Entry;
 
 use super::{Fanout, State, Wish};
+use crate::store::shown::needs_escape;
 use crate::store::{Position, StoreError};
 
 /// A page of URIs, newest first.
@@ -13,6 +14,8 @@ use crate::store::{Position, StoreError};
 pub struct Uris {
     /// One after the other.
     text: String,
+    /// Whether each of them is written in JSON as it is.
+    pub plain: bool,
     ends: Vec<usize>,
     /// Where the next page begins; `None` only when everything was seen.
     pub next: Option<Position>,
@@ -20,13 +23,15 @@ pub struct Uris {
 
 impl Uris {
     fn of(state: &State, feed: usize, entries: &[Entry], next: Option<timeline::Position>) -> Self {
-        let mut text = String::with_capacity(entries.len() * 80);
+        let mut text = Vec::with_capacity(entries.len() * 80);
         let mut ends = Vec::with_capacity(entries.len());
         for entry in entries {
             state.timelines.push_uri(feed, entry, &mut text);
             ends.push(text.len());
         }
+        let text = String::from_utf8(text).unwrap_or_default(); // it is made of texts
         Self {
+            plain: !needs_escape(&text),
             text,
             ends,
             next: next.map(super::place),

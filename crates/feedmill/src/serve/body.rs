@@ -2,6 +2,9 @@
 
 use std::borrow::Borrow;
 
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Answer;
 use crate::store::Row;
 use crate::store::shown::{Shown, push_text};
 
@@ -22,16 +25,33 @@ pub fn push_shown(out: &mut String, shown: &Shown, extra: &str) {
     out.push('}');
 }
 
-/// `{"records": […], "cursor": …}`.
-pub fn page<S: Borrow<Shown>>(rows: &[S], cursor: Option<&str>) -> String {
-    let mut out = open_page(rows, &[]);
+/// `{"records": […], "cursor": …}`, with each record's further fields, and those of the page.
+pub(super) fn page<S: Borrow<Shown>>(
+    rows: &[S],
+    extras: &[String],
+    cursor: Option<&str>,
+    rest: &str,
+) -> Answer {
+    let mut out = open_page(rows, extras);
     push_cursor(&mut out, cursor);
+    out.push_str(rest);
     out.push('}');
-    out
+    let tag = tag(rows, extras, cursor, rest);
+    Answer::tagged(out, tag)
+}
+
+/// The tag of such a page: of its records' own tags, and of all that is not theirs.
+fn tag<S: Borrow<Shown>>(rows: &[S], extras: &[String], cursor: Option<&str>, rest: &str) -> u64 {
+    let rows = rows.iter().map(|row| row.borrow().tag());
+    let others = extras.iter().map(String::as_str);
+    let others = others.chain([cursor.unwrap_or_default(), rest]);
+    let tags = rows.chain(others.map(|text| xxh3_64(text.as_bytes())));
+    let bytes: Vec<u8> = tags.flat_map(u64::to_le_bytes).collect();
+    xxh3_64(&bytes)
 }
 
 /// `{"records": […]`, with each record's further fields.
-pub fn open_page<S: Borrow<Shown>>(rows: &[S], extras: &[String]) -> String {
+fn open_page<S: Borrow<Shown>>(rows: &[S], extras: &[String]) -> String {
     let fields: usize = extras.iter().map(String::len).sum();
     let records: usize = rows.iter().map(|row| row.borrow().json().len() + 2).sum();
     let mut out = String::with_capacity(records + fields + 400);
@@ -55,5 +75,45 @@ pub fn push_cursor(out: &mut String, cursor: Option<&str>) {
     if let Some(cursor) = cursor {
         out.push_str(",\"cursor\":");
         push_string(out, cursor);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> Shown {
+        Shown::of(&Row {
+            id: 7,
+            uri: "at://did:web:a.test/com.example.post/3k".into(),
+            did: "did:web:a.test".into(),
+            collection: "com.example.post".into(),
+            rkey: "3k".into(),
+            cid: None,
+            time_us: 5,
+            body: format!("{{\"text\":\"{text}\"}}"),
+        })
+    }
+
+    #[test]
+    fn pages_have_one_tag_only_if_they_are_the_same() {
+        let [one, two] = [shown("one"), shown("two")];
+        let (no, likes) = (String::new(), ",\"likes\":1".to_owned());
+        let pages = [
+            page(&[&one, &two], &[], None, ""),
+            page(&[&two, &one], &[], None, ""),
+            page(&[&one], &[], None, ""),
+            page(&[&one, &two], &[], Some("next"), ""),
+            page(&[&one, &two], &[], None, ",\"profiles\":[]"),
+            page(&[&one, &two], &[likes.clone(), no.clone()], None, ""),
+            page(&[&one, &two], &[no, likes], None, ""),
+        ];
+        for (at, first) in pages.iter().enumerate() {
+            for (other_at, other) in pages.iter().enumerate() {
+                assert_eq!(first.body == other.body, at == other_at);
+                assert_eq!(first.tag == other.tag, at == other_at, "{at} {other_at}");
+            }
+        }
+        assert_eq!(page(&[&one, &two], &[], None, "").tag, pages[0].tag);
     }
 }

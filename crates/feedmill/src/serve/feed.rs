@@ -35,8 +35,7 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
     let hydration = Hydration::read(server, nsid, params)?;
     let page = page(server, &wanted)?;
     let next = cursor::next(&wanted.scope, &page);
-    let body = hydration.page(server, &page.rows, next.as_deref())?;
-    Ok(Answer::json(body))
+    hydration.page(server, &page.rows, next.as_deref())
 }
 
 /// The parameters of a plain page.
@@ -72,7 +71,7 @@ pub(super) fn get_at_once(server: &Server, params: &Params) -> Option<Answer> {
     }
     let page = page_at_once(server, &wanted)?;
     let next = cursor::next(&wanted.scope, &page);
-    Some(Answer::json(body::page(&page.rows, next.as_deref())))
+    Some(body::page(&page.rows, &[], next.as_deref(), ""))
 }
 
 /// The page from memory alone, if it is all there.

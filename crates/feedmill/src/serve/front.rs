@@ -25,7 +25,7 @@ use tower_service::Service as _;
 
 use super::Server;
 use super::error::XrpcError;
-use super::rate::{Asker, Client, Standing};
+use super::rate::{self, Asker, Client, Standing};
 use crate::metrics as names;
 
 /// Anybody's page may ask and read everything.
@@ -59,7 +59,7 @@ pub(super) async fn pass(
             // An account's standing is told instead of the address's where both are counted.
             let own = response.extensions().get::<Standing>().copied();
             if let Some(standing) = own.or(standing)
-                && !response.headers().contains_key("ratelimit-limit")
+                && !response.headers().contains_key(rate::LIMIT)
             {
                 standing.write(response.headers_mut());
             }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::error::XrpcError;
 use super::filters::capital;
 use super::params::Params;
-use super::{Server, body, labelers};
+use super::{Answer, Server, body, labelers};
 use crate::config::collection::Match;
 use crate::labels::Subject;
 use crate::local::{self, LocalId};
@@ -79,14 +79,11 @@ impl<'a> Hydration<'a> {
         server: &Server,
         rows: &[Arc<Shown>],
         cursor: Option<&str>,
-    ) -> Result<String, XrpcError> {
+    ) -> Result<Answer, XrpcError> {
         let rows: Vec<&Shown> = rows.iter().map(Arc::as_ref).collect();
         let extras = self.extras(server, &rows)?;
-        let mut out = body::open_page(&rows, &extras);
-        body::push_cursor(&mut out, cursor);
-        out.push_str(&self.profiles(server, &rows)?);
-        out.push('}');
-        Ok(out)
+        let profiles = self.profiles(server, &rows)?;
+        Ok(body::page(&rows, &extras, cursor, &profiles))
     }
 
     /// One record, with what belongs to it.

@@ -123,11 +123,18 @@ pub struct Server {
 #[derive(Debug)]
 pub(crate) struct Answer {
     body: String,
+    /// What tells it from other answers, if that is known without reading all of it.
+    tag: Option<u64>,
 }
 
 impl Answer {
     pub(crate) fn json(body: String) -> Self {
-        Self { body }
+        Self { body, tag: None }
+    }
+
+    pub(crate) fn tagged(body: String, tag: u64) -> Self {
+        let tag = Some(tag);
+        Self { body, tag }
     }
 }
 

@@ -22,6 +22,11 @@ use super::error::XrpcError;
 use crate::config;
 use crate::metrics as names;
 
+/// How many requests a client has, has left, when they are counted anew, and by what rule.
+pub(super) const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// Askers remembered.
 const ASKERS_MAX: usize = 100_000;
 
@@ -163,19 +168,12 @@ impl Standing {
     }
 
     pub(super) fn write(self, headers: &mut HeaderMap) {
-        let set = |headers: &mut HeaderMap, name, value| {
-            headers.insert(HeaderName::from_static(name), value);
-        };
-        set(headers, "ratelimit-limit", HeaderValue::from(self.limit));
-        set(
-            headers,
-            "ratelimit-remaining",
-            HeaderValue::from(self.remaining),
-        );
-        set(headers, "ratelimit-reset", HeaderValue::from(self.reset_s));
+        headers.insert(LIMIT, HeaderValue::from(self.limit));
+        headers.insert(REMAINING, HeaderValue::from(self.remaining));
+        headers.insert(RESET, HeaderValue::from(self.reset_s));
         let policy = format!("{};w={}", self.limit, self.window_s);
-        if let Ok(policy) = policy.parse() {
-            set(headers, "ratelimit-policy", policy);
+        if let Ok(policy) = HeaderValue::try_from(policy) {
+            headers.insert(POLICY, policy);
         }
     }
 }

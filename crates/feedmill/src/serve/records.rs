@@ -32,8 +32,7 @@ pub(super) fn list(server: &Server, nsid: &str, params: &Params) -> Result<Answe
     };
     let page = ShownPage::from(server.store.list(&query)?);
     let next = cursor::next(&scope, &page);
-    let body = hydration.page(server, &page.rows, next.as_deref())?;
-    Ok(Answer::json(body))
+    hydration.page(server, &page.rows, next.as_deref())
 }
 
 /// One record.

@@ -10,9 +10,13 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::Answer;
+
 /// The reply to a client that sent these tags (`If-None-Match`), if any.
-pub(super) fn json(body: String, asked: Option<&HeaderValue>) -> Response {
-    let tag = format!("W/\"{:016x}\"", xxh3_64(body.as_bytes()));
+pub(super) fn json(answer: Answer, asked: Option<&HeaderValue>) -> Response {
+    let Answer { body, tag } = answer;
+    let tag = tag.unwrap_or_else(|| xxh3_64(body.as_bytes()));
+    let tag = format!("W/\"{tag:016x}\"");
     let known = asked
         .and_then(|asked| asked.to_str().ok())
         .is_some_and(|asked| names(asked, &tag));
@@ -46,14 +50,14 @@ mod tests {
     #[track_caller]
     fn check(asked: Option<&str>, expected: StatusCode) {
         let asked = asked.map(|text| HeaderValue::from_str(text).unwrap());
-        let reply = json("{}".into(), asked.as_ref());
+        let reply = json(Answer::json("{}".into()), asked.as_ref());
         assert_eq!(reply.status(), expected, "{asked:?}");
         assert!(reply.headers().contains_key(header::ETAG));
     }
 
     #[test]
     fn a_client_that_has_the_answer_is_told_so() {
-        let tag = json("{}".into(), None).headers()[header::ETAG].clone();
+        let tag = json(Answer::json("{}".into()), None).headers()[header::ETAG].clone();
         let tag = tag.to_str().unwrap();
         check(None, StatusCode::OK);
         check(Some("\"other\""), StatusCode::OK);

@@ -177,7 +177,7 @@ async fn handled(
                 && word.is_none()
                 && let Some(answer) = at_once.and_then(|at_once| at_once(&server, &params))
             {
-                return Ok(reply::json(answer.body, tags(&request)));
+                return Ok(reply::json(answer, tags(&request)));
             }
             let mark = move |answer| match word {
                 Some(word) => word.mark(answer),
@@ -218,7 +218,7 @@ async fn read(
         }
     };
     let answer = mark(blocking(server, read).await?);
-    Ok(reply::json(answer.body, tags(&request)))
+    Ok(reply::json(answer, tags(&request)))
 }
 
 /// Who proved who he is reads his own feed and nobody else's.

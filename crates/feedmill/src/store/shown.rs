@@ -13,6 +13,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::page::{Page, Position, Row, Rung};
 use crate::clock::Micros;
 
@@ -36,6 +38,7 @@ pub struct Shown {
     body: Range<u32>,
     /// The URI where its text needed an escape.
     odd: Option<Box<Row>>,
+    tag: u64,
 }
 
 /// A page as clients know it, newest first.
@@ -85,6 +88,7 @@ impl Shown {
         Self {
             id: row.id,
             time_us: row.time_us,
+            tag: xxh3_64(json.as_bytes()),
             json: json.into_boxed_str(),
             uri_bytes: row.uri.len() as u32,
             did_bytes: row.did.len() as u32,
@@ -97,6 +101,11 @@ impl Shown {
     /// Its JSON without the closing brace.
     pub fn json(&self) -> &str {
         &self.json
+    }
+
+    /// A hash of its JSON, by which a page that shows it is told from others.
+    pub fn tag(&self) -> u64 {
+        self.tag
     }
 
     /// Its AT-URI.
@@ -159,9 +168,11 @@ impl Shown {
     }
 }
 
-fn needs_escape(text: &str) -> bool {
-    text.bytes()
-        .any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\')
+/// Whether a text is written otherwise in JSON than it is.
+pub fn needs_escape(text: &str) -> bool {
+    let odd = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    // To the end always: then many bytes are looked at in one step.
+    text.bytes().fold(false, |found, byte| found | odd(byte))
 }
 
 /// Appends a JSON string.

@@ -53,7 +53,8 @@ impl Served {
         let before = cpu_of(self.child.id());
         let next = AtomicUsize::new(0);
         let work = |seed: u64| -> Result<usize, String> {
-            let mut client = Client::connect(&self.address).map_err(|error| error.to_string())?;
+            let wrong = |error: std::io::Error| error.to_string();
+            let mut client = Client::connect(&self.address).map_err(wrong)?;
             let mut rng = Rng::new(seed);
             let mut bytes = 0;
             while next.fetch_add(1, Ordering::Relaxed) < count {
@@ -122,6 +123,8 @@ impl Measured {
 /// One connection. It speaks as much HTTP as it takes to ask and to count.
 struct Client {
     stream: TcpStream,
+    /// No longer than an answer, and never cleared: a client that moves much memory
+    /// takes the processor's caches from the server.
     buffer: Vec<u8>,
 }
 
@@ -131,7 +134,7 @@ impl Client {
         stream.set_nodelay(true)?;
         Ok(Self {
             stream,
-            buffer: Vec::with_capacity(1 << 18),
+            buffer: vec![0; 8192],
         })
     }
 
@@ -139,30 +142,31 @@ impl Client {
     fn ask(&mut self, request: &str) -> Result<&[u8], String> {
         let (path, headers) = request.split_once('\n').unwrap_or((request, ""));
         let text = format!("GET {path} HTTP/1.1\r\nhost: bench.test\r\n{headers}\r\n");
-        let wrong = |error: std::io::Error| error.to_string();
-        self.stream.write_all(text.as_bytes()).map_err(wrong)?;
-        self.buffer.clear();
-        let mut chunk = [0; 65536];
+        let sent = self.stream.write_all(text.as_bytes());
+        sent.map_err(|error| error.to_string())?;
+        let mut filled = 0;
         let (begins, length) = loop {
-            let read = self.stream.read(&mut chunk).map_err(wrong)?;
-            if read == 0 {
-                return Err("the server hung up".into());
-            }
-            self.buffer
-                .extend_from_slice(chunk.get(..read).unwrap_or_default());
-            if let Some(head) = head(&self.buffer)? {
+            filled += self.read(filled)?;
+            if let Some(head) = head(self.buffer.get(..filled).unwrap_or_default())? {
                 break head;
             }
         };
-        while self.buffer.len() < begins + length {
-            let read = self.stream.read(&mut chunk).map_err(wrong)?;
-            if read == 0 {
-                return Err("the server hung up".into());
-            }
-            self.buffer
-                .extend_from_slice(chunk.get(..read).unwrap_or_default());
+        while filled < begins + length {
+            filled += self.read(filled)?;
         }
         Ok(self.buffer.get(begins..begins + length).unwrap_or_default())
+    }
+
+    /// Reads more behind what is there; how much.
+    fn read(&mut self, filled: usize) -> Result<usize, String> {
+        if filled == self.buffer.len() {
+            self.buffer.resize(filled * 2, 0);
+        }
+        let room = self.buffer.get_mut(filled..).unwrap_or_default();
+        match self.stream.read(room).map_err(|error| error.to_string())? {
+            0 => Err("the server hung up".into()),
+            read => Ok(read),
+        }
     }
 }
 
