@@ -131,29 +131,32 @@ fn a_file_of_a_later_version_is_left_alone() {
     assert_eq!(version, 1000);
 }
 
-/// Blocks of `feeds` feeds in turn, each with as many.
-fn filled(feeds: u64, blocks: u64) -> Scratch {
-    use blocklog::chain::Draft;
-    use blocklog::cursor::Epoch;
-    use blocklog::signature::Author;
-    use blocklog::store::{FeedName, Role};
+fn opened(role: blocklog::store::Role) -> Scratch {
     let scratch = Scratch::new(|_| ());
-    scratch.open("s", Role::Authority, Epoch([1; 16])).unwrap();
+    let epoch = blocklog::cursor::Epoch([1; 16]);
+    scratch.open("s", role, epoch).unwrap();
+    scratch
+}
+
+/// Writes blocks of four feeds in turn, each with as many.
+fn fill(log: &SqliteLog, blocks: u64) {
+    use blocklog::chain::Draft;
+    use blocklog::signature::Author;
+    use blocklog::store::FeedName;
     let draft = Draft {
         timestamp_ms: 1,
         data: b"x".to_vec(),
     };
     let drafts = vec![draft; 5];
     for turn in 0..blocks / 5 {
-        let feed = format!("f{}", turn % feeds);
+        let feed = format!("f{}", turn % 4);
         let name = FeedName {
             feed: &feed,
             namespace: Some("data"),
         };
         let author = Author::keyed(&[1; 32]);
-        scratch.write("s", &name, &author, &drafts, 1).unwrap();
+        log.write("s", &name, &author, &drafts, 1).unwrap();
     }
-    scratch
 }
 
 /// Each index is there because one of these would walk the table without it.
@@ -161,7 +164,10 @@ fn filled(feeds: u64, blocks: u64) -> Scratch {
 fn no_page_and_no_append_costs_more_as_the_log_grows() {
     use crate::effort;
     use blocklog::page::{PageMax, PendingStart, Selection, Start};
-    let (small, large) = (filled(4, 400), filled(4, 4_000));
+    use blocklog::store::Role::Authority;
+    let (small, large) = (opened(Authority), opened(Authority));
+    fill(&small, 400);
+    fill(&large, 4_000);
     let max = PageMax {
         blocks: 20,
         bytes: 1 << 20,
@@ -203,4 +209,59 @@ fn no_page_and_no_append_costs_more_as_the_log_grows() {
         effort::of(|| log.write("s", &name, &author, &[draft], 1).unwrap()).0
     };
     effort::is_flat("an append", append(&small), append(&large));
+}
+
+/// A replica with blocks that its authority placed, and others that wait for that.
+fn replica(placed: u64, waiting: u64) -> Scratch {
+    use blocklog::page::PageMax;
+    use blocklog::store::{ReplicaStore as _, Role};
+    let log = opened(Role::Replica);
+    fill(&log, placed);
+    let all = PageMax {
+        blocks: 10_000,
+        bytes: 1 << 30,
+    };
+    let written = log.pending("s", None, &[], all).unwrap();
+    let keys = written.iter().map(|held| held.block.key());
+    let positions: Vec<_> = keys.zip(1..).collect();
+    log.acknowledge("s", &positions).unwrap();
+    fill(&log, waiting);
+    log
+}
+
+/// The same of blocks that wait for an authority: what is pushed next, and what is read meanwhile.
+#[test]
+fn no_page_of_waiting_blocks_costs_more_as_more_of_them_wait_or_are_placed() {
+    use crate::effort;
+    use blocklog::page::{PageMax, PendingStart, Selection, Start};
+    use blocklog::store::ReplicaStore as _;
+    let max = PageMax {
+        blocks: 20,
+        bytes: 1 << 20,
+    };
+    let one = ["f1".to_owned()];
+    let selections = [Selection::Space, Selection::Feeds(one.to_vec())];
+    for (small, large) in [((0, 400), (0, 4_000)), ((400, 200), (4_000, 200))] {
+        let logs = [small, large].map(|(placed, waiting)| (placed, replica(placed, waiting)));
+        for only in [None, Some(one.as_slice())] {
+            let [few, many] = logs.each_ref().map(|(_, log)| {
+                let (steps, waiting) = effort::of(|| log.pending("s", only, &[], max).unwrap());
+                assert_eq!(waiting.len(), 20);
+                steps
+            });
+            effort::is_flat(&format!("to push {only:?} of {large:?}"), few, many);
+        }
+        for selection in &selections {
+            let [few, many] = logs.each_ref().map(|(placed, log)| {
+                let start = Start {
+                    after: *placed,
+                    pending: PendingStart::All,
+                };
+                let (steps, page) = effort::of(|| log.page("s", selection, &start, max).unwrap());
+                assert_eq!(page.blocks.len(), 20);
+                steps
+            });
+            effort::is_flat(&format!("{selection:?} of {large:?}"), few, many);
+        }
+    }
 }
