@@ -76,8 +76,17 @@ pub(crate) struct Feed {
     pub(crate) scan_above: usize,
     sync_threshold: usize,
     fanout_jobs_max: usize,
-    /// What the records just taken in owe to rings; empty between calls.
+    /// Records just taken in, each under one key, and what they owe to rings; empty between calls.
+    sent: Vec<Sent>,
     pushes: Vec<Push>,
+}
+
+/// A record to be sent to the readers of one key.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    time_us: i64,
+    number: u32,
+    key: u32,
 }
 
 impl Feed {
@@ -101,6 +110,7 @@ impl Feed {
             scan_above: settings.scan_above,
             sync_threshold: settings.sync_threshold,
             fanout_jobs_max: settings.fanout_jobs_max,
+            sent: Vec::new(),
             pushes: Vec::new(),
         }
     }
@@ -114,22 +124,38 @@ impl Feed {
             Ok(number) => number,
             Err(outcome) => return outcome,
         };
-        for &KeyId(key) in record.keys {
-            self.send(target, number, record.time_us, key);
-        }
+        self.sent.extend(record.keys.iter().map(|&KeyId(key)| Sent {
+            time_us: record.time_us,
+            number,
+            key,
+        }));
         Inserted::Taken
     }
 
-    /// Pushes what was sent since the last call. Must come before anything else
+    /// Sends what was taken in since the last call. Must come before anything else
     /// looks at the rings of `target`.
+    ///
+    /// Oldest first, because a ring takes what is newer than all it has at once,
+    /// and searches a place for everything else.
     pub(crate) fn push_sent(&mut self, target: usize) {
+        let mut sent = std::mem::take(&mut self.sent);
+        sent.sort_by_key(|one| one.time_us);
+        for one in sent.drain(..) {
+            self.send(target, one);
+        }
+        self.sent = sent;
         if let Some(lane) = self.lanes.get_mut(target) {
             self.tally.pushes += lane.rings.push_each(&self.pushes, &lane.records);
         }
         self.pushes.clear();
     }
 
-    fn send(&mut self, lane_at: usize, number: u32, time_us: i64, key: u32) {
+    fn send(&mut self, lane_at: usize, sent: Sent) {
+        let Sent {
+            time_us,
+            number,
+            key,
+        } = sent;
         let followers = self.audience.followers(key);
         let readers = followers.len();
         if readers == 0 {

@@ -240,6 +240,15 @@ impl Records {
             .then_with(|| one.cmp(&other))
     }
 
+    /// Whether `one` comes after `other`, whose time is known; times nearly always decide.
+    #[inline]
+    pub(crate) fn is_newer(&self, one: u32, other: u32, other_us: i64) -> bool {
+        match self.time_us(one).cmp(&other_us) {
+            Ordering::Equal => self.compare(one, other) == Ordering::Greater,
+            order => order == Ordering::Greater,
+        }
+    }
+
     /// Whether the record comes after `before` in a newest-first reading.
     pub(crate) fn is_older(&self, number: u32, before: &Position) -> bool {
         let Some(row) = self.rows.get(number) else {

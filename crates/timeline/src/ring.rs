@@ -277,10 +277,10 @@ impl Rings {
         // Late records are seldom very late: most belong among the newest.
         let newest = line.staged().iter().rev().take(entries);
         let mut newer = newest
-            .take_while(|&&one| records.compare(one, number) == Ordering::Greater)
+            .take_while(|&&one| records.is_newer(one, number, time_us))
             .count();
         if newer == line.staged().len() {
-            newer = self.newer_than(slot, newer, number, records);
+            newer = self.newer_than(push, newer, records);
         }
         if self.nth(slot, newer) == Some(number) {
             return false;
@@ -302,14 +302,14 @@ impl Rings {
         true
     }
 
-    /// How many entries of the ring are newer than `number`, if `low` are.
+    /// How many entries of the ring are newer than a record for it, if `low` are.
     #[cold]
-    fn newer_than(&self, slot: u32, mut low: usize, number: u32, records: &Records) -> usize {
-        let mut high = self.len(slot);
+    fn newer_than(&self, push: Push, mut low: usize, records: &Records) -> usize {
+        let mut high = self.len(push.slot);
         let near = high.min(low + STEPS_MAX);
         let is_newer = |back: usize| {
-            self.nth(slot, back)
-                .is_some_and(|one| records.compare(one, number) == Ordering::Greater)
+            self.nth(push.slot, back)
+                .is_some_and(|one| records.is_newer(one, push.number, push.time_us))
         };
         while low < near {
             if !is_newer(low) {
