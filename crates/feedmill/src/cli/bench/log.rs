@@ -199,7 +199,7 @@ struct Raw {
 }
 
 impl Raw {
-    fn open(path: &std::path::Path) -> Result<Self, Ending> {
+    fn open(path: &std::path::Path, feeds: u64) -> Result<Self, Ending> {
         let connection = Connection::open(path)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
         connection.pragma_update(None, "synchronous", "full")?;
@@ -215,7 +215,7 @@ impl Raw {
         )?;
         Ok(Self {
             connection,
-            writer: Writer::new(FEEDS),
+            writer: Writer::new(feeds),
         })
     }
 
@@ -350,7 +350,7 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
         ..Report::default()
     };
     let mut ours = Ours::open(&folder.join("log.db"), FEEDS)?;
-    let mut raw = Raw::open(&folder.join("raw.db"))?;
+    let mut raw = Raw::open(&folder.join("raw.db"), FEEDS)?;
     let compared_at = COMPARED_AT.min(full);
     ours.fill(compared_at)?;
     raw.fill(compared_at)?;
@@ -361,10 +361,17 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
     ours.fill(full)?;
     let at_end = ours.append(1000, 20)?;
     report.ratio("append_10m_vs_1m", at_end / at_middle);
+    report.figure("append_50_10m_us", ours.append(50, 100)? * 1e6);
     for (name, feeds, blocks) in SMALL {
         let mut small = Ours::open(&folder.join(format!("{name}.db")), feeds)?;
         small.fill(blocks)?;
         pages.push((name, small.pages()?));
+        // Beside SQLite, because a commit of a small file writes fewer pages, whoever makes it.
+        let mut raw = Raw::open(&folder.join(format!("raw-{name}.db")), feeds)?;
+        raw.fill(blocks)?;
+        let (us, them) = (small.append(50, 40)?, raw.append(50, 40)?);
+        report.figure(&format!("append_50_{name}_us"), us * 1e6);
+        report.ratio(&format!("append_50_{name}_vs_sqlite"), them / us);
     }
     tell_pages(&mut report, &pages, ours.pages()?);
     let bytes = std::fs::metadata(folder.join("log.db")).map_or(0, |file| file.len());
