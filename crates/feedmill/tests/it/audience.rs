@@ -238,3 +238,30 @@ async fn caps_are_per_feed_and_target_and_end_a_feed_only_where_it_says_so() {
     pair.shows("small", &["p6", "p4", "p3", "p2", "p1"]).await;
     pair.stop().await;
 }
+
+async fn tag(mill: &Mill) -> String {
+    let address = mill.river.address.unwrap();
+    let path = format!("xrpc/com.example.getFeed?feed=timeline&actor={EVE}&limit=2");
+    let answer = reqwest::get(format!("http://{address}/{path}"))
+        .await
+        .unwrap();
+    answer.headers()["etag"].to_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_has_one_tag_whoever_answers_it() {
+    let pair = Pair::start().await;
+    pair.follow("1", ANN);
+    for (number, rkey) in ["a", "b", "c"].into_iter().enumerate() {
+        pair.post(ANN, "post", rkey, number as u32);
+    }
+    pair.shows("timeline", &["c", "b", "a"]).await;
+    let (first, again) = (tag(&pair.memory).await, tag(&pair.memory).await);
+    assert_eq!(first, tag(&pair.store).await);
+    assert_eq!(first, again);
+    pair.post(ANN, "post", "d", 9);
+    pair.shows("timeline", &["d", "c", "b", "a"]).await;
+    assert_ne!(first, tag(&pair.memory).await);
+    assert_eq!(tag(&pair.memory).await, tag(&pair.store).await);
+    pair.stop().await;
+}
