@@ -12,6 +12,9 @@
 use crate::shards::Quick;
 use std::collections::{HashMap, VecDeque};
 
+/// Changes that room is made for at once.
+const ROOM_MAX: usize = 1 << 18;
+
 /// The latest changes of readers in one feed.
 #[derive(Debug)]
 pub(crate) struct Changes {
@@ -24,11 +27,14 @@ pub(crate) struct Changes {
 
 impl Changes {
     pub(crate) fn new(changes_max: usize) -> Self {
+        let changes_max = changes_max.max(1);
+        // They will be full, and memory that moves as it grows is made anew each time.
+        let room = changes_max.min(ROOM_MAX) + 1;
         Self {
-            log: VecDeque::new(),
-            latest: HashMap::default(),
+            log: VecDeque::with_capacity(room),
+            latest: HashMap::with_capacity_and_hasher(room, Quick),
             forgotten: 0,
-            changes_max: changes_max.max(1),
+            changes_max,
         }
     }
 
