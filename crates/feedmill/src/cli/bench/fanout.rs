@@ -43,8 +43,8 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
             .map(|author| author as u32)
             .collect()
     };
-    // Rings that are not full are cheaper to push to, so they are filled first.
-    for some in authors(scaled(4_000_000, scale)).chunks(LOCKED_MAX) {
+    // Filled first: a ring that grows takes fresh memory, and one that is full lets its oldest go.
+    for some in authors(scaled(12_000_000, scale)).chunks(LOCKED_MAX) {
         let drafts: Vec<Draft> = some.iter().map(|author| crowd.draft(*author)).collect();
         crowd.publish_all(&drafts);
         crowd.engine.step(crowd.now_us, 65_536);
