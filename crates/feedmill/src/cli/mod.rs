@@ -109,8 +109,13 @@ pub(crate) fn complain(error: &dyn std::error::Error) {
 /// Speaks to the person at the terminal; if nobody listens any more (`| head`), that is the end.
 pub(crate) fn say(line: &str) {
     use std::io::Write as _;
-    if writeln!(std::io::stdout().lock(), "{line}").is_err() {
-        std::process::exit(0);
+    match writeln!(std::io::stdout().lock(), "{line}") {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            complain(&error);
+            std::process::exit(1);
+        }
     }
 }
 

@@ -209,6 +209,22 @@ fn tail_ends_quietly_when_nobody_listens_any_more() {
     assert!(ended.stderr.is_empty(), "{ended:?}");
 }
 
+/// As with `> file` on a disk that is full: what could not be written was not said.
+#[test]
+fn an_answer_that_cannot_be_written_is_no_success() {
+    let served = served();
+    served.lines(&["append", "notes", "--feed", "f", "one"]);
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let ended = served
+        .command(&["query", "notes", "--text"])
+        .stdout(full.expect("Linux has a full device"))
+        .output()
+        .unwrap();
+    let complained = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success(), "{complained}");
+    assert!(complained.contains("space"), "{complained}");
+}
+
 #[test]
 fn what_cannot_be_done_is_said_with_its_code() {
     let served = served();

@@ -53,8 +53,7 @@ impl Served {
         let before = cpu_of(self.child.id());
         let next = AtomicUsize::new(0);
         let work = |seed: u64| -> Result<usize, String> {
-            let wrong = |error: std::io::Error| error.to_string();
-            let mut client = Client::connect(&self.address).map_err(wrong)?;
+            let mut client = Client::connect(&self.address).map_err(|error| error.to_string())?;
             let mut rng = Rng::new(seed);
             let mut bytes = 0;
             while next.fetch_add(1, Ordering::Relaxed) < count {
