@@ -77,13 +77,13 @@ pub(crate) struct Feed {
     sync_threshold: usize,
     fanout_jobs_max: usize,
     /// Records just taken in, each under one key, and what they owe to rings; empty between calls.
-    sent: Vec<Sent>,
+    taken: Vec<Taken>,
     pushes: Vec<Push>,
 }
 
-/// A record to be sent to the readers of one key.
+/// A record just taken in, to be sent to the readers of one key.
 #[derive(Debug, Clone, Copy)]
-struct Sent {
+struct Taken {
     time_us: i64,
     number: u32,
     key: u32,
@@ -110,12 +110,12 @@ impl Feed {
             scan_above: settings.scan_above,
             sync_threshold: settings.sync_threshold,
             fanout_jobs_max: settings.fanout_jobs_max,
-            sent: Vec::new(),
+            taken: Vec::new(),
             pushes: Vec::new(),
         }
     }
 
-    /// Takes a record in. Its readers have it after [`Feed::push_sent`].
+    /// Takes a record in. Its readers have it after [`Feed::send_taken`].
     pub(crate) fn insert(&mut self, target: usize, record: &NewRecord<'_>) -> Inserted {
         let Some(lane) = self.lanes.get_mut(target) else {
             return Inserted::Below;
@@ -124,11 +124,12 @@ impl Feed {
             Ok(number) => number,
             Err(outcome) => return outcome,
         };
-        self.sent.extend(record.keys.iter().map(|&KeyId(key)| Sent {
-            time_us: record.time_us,
-            number,
-            key,
-        }));
+        self.taken
+            .extend(record.keys.iter().map(|&KeyId(key)| Taken {
+                time_us: record.time_us,
+                number,
+                key,
+            }));
         Inserted::Taken
     }
 
@@ -137,25 +138,25 @@ impl Feed {
     ///
     /// Oldest first, because a ring takes what is newer than all it has at once,
     /// and searches a place for everything else.
-    pub(crate) fn push_sent(&mut self, target: usize) {
-        let mut sent = std::mem::take(&mut self.sent);
-        sent.sort_by_key(|one| one.time_us);
-        for one in sent.drain(..) {
+    pub(crate) fn send_taken(&mut self, target: usize) {
+        let mut taken = std::mem::take(&mut self.taken);
+        taken.sort_by_key(|one| one.time_us);
+        for one in taken.drain(..) {
             self.send(target, one);
         }
-        self.sent = sent;
+        self.taken = taken;
         if let Some(lane) = self.lanes.get_mut(target) {
             self.tally.pushes += lane.rings.push_each(&self.pushes, &lane.records);
         }
         self.pushes.clear();
     }
 
-    fn send(&mut self, lane_at: usize, sent: Sent) {
-        let Sent {
+    fn send(&mut self, lane_at: usize, taken: Taken) {
+        let Taken {
             time_us,
             number,
             key,
-        } = sent;
+        } = taken;
         let followers = self.audience.followers(key);
         let readers = followers.len();
         if readers == 0 {

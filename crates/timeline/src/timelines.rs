@@ -121,7 +121,7 @@ impl Timelines {
             return Inserted::Below;
         };
         let outcome = feed.insert(target, &record);
-        feed.push_sent(target);
+        feed.send_taken(target);
         if outcome == Inserted::Taken {
             self.keep_the_window();
         }
@@ -139,7 +139,7 @@ impl Timelines {
             for record in some {
                 feed.insert(target, record);
             }
-            feed.push_sent(target);
+            feed.send_taken(target);
             self.keep_the_window();
         }
     }
