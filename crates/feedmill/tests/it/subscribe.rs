@@ -370,6 +370,8 @@ async fn a_cursor_older_than_the_outbox_is_told_so_and_the_stream_begins_anew() 
     for number in 0..20 {
         post(&mill, ANN, &format!("lost{number}"));
     }
+    // Whoever comes while they are still being drawn is told them, all at once.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     let mut again = listen(&mill, "timeline", Some(&start)).await;
     // What was drawn before it was trimmed away may still be told.
     let message = after_the_lost(&mut again).await;
