@@ -16,6 +16,7 @@ use crate::sequence::{Sequence, Walk};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
+use std::hint::black_box;
 
 /// A record a page may show.
 #[derive(Debug, Clone, Copy)]
@@ -151,14 +152,17 @@ impl<'a> Gather<'a> {
         self.sources.push(source);
     }
 
-    /// Adds the ring of a reader.
-    pub(crate) fn ring(&mut self, lane_at: usize, lane: &'a Lane, slot: u32) {
+    /// Adds the ring of a reader. The rows of the first `wanted` entries are fetched at once:
+    /// one after the other, each would be waited for.
+    pub(crate) fn ring(&mut self, lane_at: usize, lane: &'a Lane, slot: u32, wanted: usize) {
         let Some(mut walk) = lane.rings.walk(slot) else {
             return;
         };
         if let Some(before) = self.before {
             walk.pass(first_older(lane, slot, before));
         }
+        let rows = walk.clone().take(wanted);
+        black_box(rows.fold(0, |seen, number| seen ^ lane.records.time_us(number)));
         self.begin(lane_at, lane, Numbers::Ring(walk));
     }
 

@@ -114,7 +114,7 @@ impl Feed {
         let mut gather = Gather::new(request.before);
         for &(lane_at, lane) in lanes {
             floor.raise(lane_at, lane, lane.rings.floor(slot));
-            gather.ring(lane_at, lane, slot);
+            gather.ring(lane_at, lane, slot, request.limit);
             gather.keys(lane_at, lane, self.merged_of(reader).into_iter());
         }
         let limits = Limits {

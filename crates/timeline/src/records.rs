@@ -209,6 +209,13 @@ impl Records {
         }
     }
 
+    /// Some of the text that a record's URI begins with, to have it at hand.
+    #[inline]
+    pub(crate) fn touch_uri(&self, number: u32) -> u32 {
+        let prefix = self.prefix(number);
+        prefix.map_or(0, |prefix| self.touch_prefix(prefix))
+    }
+
     /// The number of the text that a record's URI begins with.
     pub(crate) fn prefix(&self, number: u32) -> Option<u32> {
         Some(self.rows.get(number)?.prefix & PREFIX)

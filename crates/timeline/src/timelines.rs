@@ -21,6 +21,7 @@ use crate::shards::Quick;
 use crate::sweep::{Due, Sweep};
 use crate::warm::BATCH;
 use std::collections::HashSet;
+use std::hint::black_box;
 
 /// What the engine holds and has done; for metrics.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -278,12 +279,30 @@ impl Timelines {
         }
     }
 
-    /// Appends the URI of an entry that was just read; nothing if it is not here any more.
-    pub fn push_uri(&self, feed: usize, entry: &Entry, text: &mut Vec<u8>) {
-        let RecordId(id) = entry.id;
-        let feed = self.feeds.get(feed);
-        if let Some(lane) = feed.and_then(|(feed, _)| feed.lanes.get(entry.target)) {
-            lane.records.push_uri(entry.number, id, text);
+    /// Appends the URIs of entries that were just read, and where each ends; of one that is not
+    /// here any more there is nothing.
+    pub fn push_uris(
+        &self,
+        feed: usize,
+        entries: &[Entry],
+        text: &mut Vec<u8>,
+        ends: &mut Vec<usize>,
+    ) {
+        let lanes = self
+            .feeds
+            .get(feed)
+            .map_or(&[][..], |(feed, _)| &feed.lanes);
+        let touch = |entry: &Entry| {
+            let lane = lanes.get(entry.target);
+            lane.map_or(0, |lane| lane.records.touch_uri(entry.number))
+        };
+        black_box(entries.iter().fold(0, |seen, entry| seen ^ touch(entry)));
+        for entry in entries {
+            let RecordId(id) = entry.id;
+            if let Some(lane) = lanes.get(entry.target) {
+                lane.records.push_uri(entry.number, id, text);
+            }
+            ends.push(text.len());
         }
     }
 

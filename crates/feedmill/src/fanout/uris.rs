@@ -6,7 +6,6 @@
 use timeline::Entry;
 
 use super::{Fanout, State, Wish};
-use crate::store::shown::needs_escape;
 use crate::store::{Position, StoreError};
 
 /// A page of URIs, newest first.
@@ -14,8 +13,6 @@ use crate::store::{Position, StoreError};
 pub struct Uris {
     /// One after the other.
     text: String,
-    /// Whether each of them is written in JSON as it is.
-    pub plain: bool,
     ends: Vec<usize>,
     /// Where the next page begins; `None` only when everything was seen.
     pub next: Option<Position>,
@@ -25,13 +22,10 @@ impl Uris {
     fn of(state: &State, feed: usize, entries: &[Entry], next: Option<timeline::Position>) -> Self {
         let mut text = Vec::with_capacity(entries.len() * 80);
         let mut ends = Vec::with_capacity(entries.len());
-        for entry in entries {
-            state.timelines.push_uri(feed, entry, &mut text);
-            ends.push(text.len());
-        }
+        let timelines = &state.timelines;
+        timelines.push_uris(feed, entries, &mut text, &mut ends);
         let text = String::from_utf8(text).unwrap_or_default(); // it is made of texts
         Self {
-            plain: !needs_escape(&text),
             text,
             ends,
             next: next.map(super::place),

@@ -116,7 +116,7 @@ pub(super) async fn skeleton(
     super::first_read::of_reader(&server, &reader).await;
     let wanted = wanted(&server, name, reader, limit, params.get("cursor"))?;
     if let Some(page) = feed::uris_at_once(&server, &wanted) {
-        let body = write(&wanted.scope, page.iter(), page.plain, page.next.as_ref());
+        let body = write(&wanted.scope, page.iter(), page.next.as_ref());
         return Ok(reply::json(Answer::json(body), tags));
     }
     let (reader, before, name) = (wanted.reader, wanted.before, name.clone());
@@ -126,12 +126,11 @@ pub(super) async fn skeleton(
             ..self::wanted(server, &name, reader, limit, None)?
         };
         if let Some(page) = feed::uris(server, &wanted)? {
-            let next = page.next.as_ref();
-            return Ok(write(&wanted.scope, page.iter(), page.plain, next));
+            return Ok(write(&wanted.scope, page.iter(), page.next.as_ref()));
         }
         let page = feed::page(server, &wanted)?;
         let uris = page.rows.iter().map(|row| row.uri());
-        Ok(write(&wanted.scope, uris, false, page.next.as_ref()))
+        Ok(write(&wanted.scope, uris, page.next.as_ref()))
     };
     let body = super::blocking(Arc::clone(&server), read).await?;
     Ok(reply::json(Answer::json(body), tags))
@@ -158,28 +157,17 @@ fn wanted<'a>(
     })
 }
 
-/// The skeleton of these URIs; where they are `plain`, none is searched for what JSON escapes.
-fn write<'a>(
-    scope: &str,
-    uris: impl Iterator<Item = &'a str>,
-    plain: bool,
-    next: Option<&Position>,
-) -> String {
+/// The skeleton of these URIs.
+fn write<'a>(scope: &str, uris: impl Iterator<Item = &'a str>, next: Option<&Position>) -> String {
     let mut out = String::with_capacity(POSTS_MAX * 100);
     out.push_str("{\"feed\":[");
     let mut before = "";
     for uri in uris {
         out.push_str(before);
         before = ",";
-        if plain {
-            out.push_str("{\"post\":\"");
-            out.push_str(uri);
-            out.push_str("\"}");
-        } else {
-            out.push_str("{\"post\":");
-            body::push_string(&mut out, uri);
-            out.push('}');
-        }
+        out.push_str("{\"post\":");
+        body::push_string(&mut out, uri);
+        out.push('}');
     }
     out.push(']');
     let next = next.map(|next| cursor::write(scope, next));

@@ -275,12 +275,16 @@ impl Bench {
                 )
             })
             .collect();
+        let (mut text, mut ends) = (Vec::new(), Vec::new());
+        self.engine
+            .push_uris(request.feed, entries, &mut text, &mut ends);
+        let begins = std::iter::once(0).chain(ends.iter().copied());
+        let uris = begins.zip(&ends).map(|(begin, &end)| &text[begin..end]);
         let found: Vec<_> = entries
             .iter()
-            .map(|entry| {
-                let mut uri = Vec::new();
-                self.engine.push_uri(request.feed, entry, &mut uri);
-                let uri = String::from_utf8(uri).unwrap();
+            .zip(uris)
+            .map(|(entry, uri)| {
+                let uri = String::from_utf8(uri.to_vec()).unwrap();
                 (entry.id, entry.time_us, entry.target, uri)
             })
             .collect();
