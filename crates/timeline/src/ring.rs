@@ -48,7 +48,7 @@ pub(crate) struct RingFloor {
 }
 
 /// The entries of a ring, newest first.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct RingWalk<'a> {
     /// Newer before older, but each one oldest first, as it lies in memory.
     parts: [&'a [u32]; 3],
@@ -189,8 +189,8 @@ impl Rings {
         }
         if !self.slow.is_empty() {
             let mut slow = std::mem::take(&mut self.slow);
-            let cells = slow.iter().map(|push| self.next_cell(push.slot));
-            black_box(cells.fold(0, |seen, cell| seen ^ cell));
+            let fetched = slow.iter().map(|push| self.touch_slow(push.slot, records));
+            black_box(fetched.fold(0, |seen, touched| seen ^ touched));
             for push in slow.drain(..) {
                 written += u64::from(self.push_slow(push, records));
             }
@@ -199,13 +199,20 @@ impl Rings {
         written
     }
 
-    /// What the line of `slot` would spill over, to have it at hand.
+    /// What a push that its line did not take looks at next, to have it at hand: what a full line
+    /// spills over, or the record that a late one is compared with.
     #[inline]
-    fn next_cell(&self, slot: u32) -> u32 {
-        let cell = self.lines.get(slot).and_then(|line| {
-            let (kind, ring) = line.place()?;
-            self.slabs.get(kind)?.cells(ring).get(line.end())
-        });
+    fn touch_slow(&self, slot: u32, records: &Records) -> u32 {
+        let Some(line) = self.lines.get(slot) else {
+            return 0;
+        };
+        if !line.is_full() {
+            let newest = line.staged().last();
+            return newest.map_or(0, |&newest| records.time_us(newest) as u32);
+        }
+        let cell = line
+            .place()
+            .and_then(|(kind, ring)| self.slabs.get(kind)?.cells(ring).get(line.end()));
         cell.copied().unwrap_or(0)
     }
 
