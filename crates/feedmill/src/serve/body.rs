@@ -1,6 +1,7 @@
 //! Response bodies, put together from stored JSON without parsing it again.
 
 use std::borrow::Borrow;
+use std::hint::black_box;
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -57,6 +58,11 @@ fn open_page<S: Borrow<Shown>>(rows: &[S], extras: &[String]) -> String {
     let fields: usize = extras.iter().map(String::len).sum();
     let records: usize = rows.iter().map(|row| row.borrow().json().len() + 2).sum();
     let mut out = String::with_capacity(records + fields + 400);
+    // The texts lie anywhere in memory: asked for together, they come together.
+    let lines = rows
+        .iter()
+        .flat_map(|row| row.borrow().json().as_bytes().iter().step_by(64));
+    black_box(lines.fold(0, |seen, byte| seen ^ byte));
     out.push_str("{\"records\":[");
     for (index, row) in rows.iter().enumerate() {
         if index > 0 {
