@@ -29,7 +29,7 @@ use sim::compose::{Composer, Draft, FOLLOW, LIKE, POST, REPOST, Reference, Times
 use sim::rng::Rng;
 
 use super::folder::Folder;
-use super::meter::cpu_of;
+use super::meter::process_s;
 use super::{Ending, Report};
 
 /// Rows before frames come.
@@ -109,10 +109,6 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
         bare_s: bare(&folder, spent.events, config.intake.batch_max)?,
     };
     Ok(spent.report(rows, config.intake.batch_max, &floors, &world))
-}
-
-fn process_s() -> f64 {
-    cpu_of(std::process::id())
 }
 
 /// Processor time by what it was spent on.

@@ -1,13 +1,20 @@
 //! Processor time and memory, from the kernel's own counts.
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Seconds of processor time this thread has used.
 pub(super) fn cpu_s() -> f64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let first = text
-        .split_whitespace()
-        .next()
-        .and_then(|text| text.parse::<u64>().ok());
-    first.unwrap_or(0) as f64 / 1e9
+    read(ClockId::ThreadCPUTime)
+}
+
+/// Seconds of processor time this process has used, all its threads together.
+pub(super) fn process_s() -> f64 {
+    read(ClockId::ProcessCPUTime)
+}
+
+fn read(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Seconds of processor time another process has used, in ticks of 10 ms.

@@ -32,7 +32,7 @@ const POSTS: f64 = 300_000.0;
 const REQUESTS: f64 = 40_000.0;
 /// Requests whose tokens were never seen.
 const FRESH: usize = 3_000;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 8;
 /// Records of one transaction while the store is filled.
 const BATCH: usize = 5_000;
 /// A tenth of what is stored, or less: a post is shown with about 800 bytes.
