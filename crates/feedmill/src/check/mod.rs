@@ -134,8 +134,7 @@ impl Checker {
         }
         match cbor::decode(block) {
             Ok(value) => {
-                let mut body = Vec::with_capacity(block.len() + block.len() / 2);
-                json::to_json(&value, &mut body);
+                let body = text(&value, block.len() + block.len() / 2);
                 self.value(claim, Some(cid), &value, body)
             }
             Err(error) => Verdict::Refused(DeadLetter {
@@ -155,8 +154,7 @@ impl Checker {
         }
         match json::from_json(text) {
             Ok(value) => {
-                let mut body = Vec::with_capacity(text.len());
-                json::to_json(&value, &mut body);
+                let body = self::text(&value, text.len());
                 self.value(claim, cid, &value, body)
             }
             Err(error) => Verdict::Refused(DeadLetter {
@@ -183,7 +181,7 @@ impl Checker {
         claim: Claim<'_>,
         cid: Option<Cid>,
         value: &Value<'_>,
-        body: Vec<u8>,
+        body: String,
     ) -> Verdict {
         let Some(rule) = self.rules.get(claim.collection) else {
             return Verdict::Delete; // not asked for: the caller filters first
@@ -202,11 +200,11 @@ impl Checker {
                     received: fault.received.clone(),
                     ..DeadLetter::default()
                 };
-                return refused(claim, cid, &body, letter);
+                return refused(claim, cid, body, letter);
             }
         }
         if let Some(letter) = rule::broken(&self.plan, claim, value) {
-            return refused(claim, cid, &body, letter);
+            return refused(claim, cid, body, letter);
         }
         let mut found: Vec<(String, String)> = Vec::new();
         let mut add = |path: &str, target: &str| found.push((path.to_owned(), target.to_owned()));
@@ -232,16 +230,25 @@ impl Checker {
 }
 
 /// A record that was understood and is at fault. It is kept whole, so that it can be replayed.
-fn refused(claim: Claim<'_>, cid: Option<Cid>, body: &[u8], fault: DeadLetter) -> Verdict {
+fn refused(claim: Claim<'_>, cid: Option<Cid>, body: String, fault: DeadLetter) -> Verdict {
     Verdict::Refused(DeadLetter {
         did: claim.did.to_owned(),
         collection: claim.collection.to_owned(),
         rkey: claim.rkey.to_owned(),
         rev: claim.rev,
         cid: cid.map(|cid| cid.to_string()).unwrap_or_default(),
-        raw: String::from_utf8_lossy(body).into_owned(),
+        raw: body,
         ..fault
     })
+}
+
+/// A record as JSON text, which will have about so many bytes.
+fn text(value: &Value<'_>, bytes: usize) -> String {
+    let mut text = Vec::with_capacity(bytes);
+    json::to_json(value, &mut text);
+    // It is made of texts, so nothing is ever replaced.
+    String::from_utf8(text)
+        .unwrap_or_else(|odd| String::from_utf8_lossy(odd.as_bytes()).into_owned())
 }
 
 fn letter(claim: Claim<'_>) -> DeadLetter {

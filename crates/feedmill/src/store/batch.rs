@@ -148,7 +148,7 @@ pub enum Verdict {
 pub struct Put {
     pub cid: Option<Cid>,
     /// The record as JSON text.
-    pub body: Vec<u8>,
+    pub body: String,
     /// Its own time, where it has a well-formed one.
     pub time_us: Option<Micros>,
     /// When it was first seen by whoever handed it on; `None`: now.

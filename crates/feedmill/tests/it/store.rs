@@ -55,7 +55,7 @@ impl Bench {
         let value = record::json::from_json(body).unwrap();
         Verdict::Put(Put {
             cid: Some(record::cid::Cid::of_raw(body.as_bytes())),
-            body: body.as_bytes().to_vec(),
+            body: body.to_owned(),
             time_us,
             seen_us: None,
             links: Vec::new(),

@@ -105,7 +105,7 @@ fn fill(store: &dyn Store, posts: &mut Posts, records: usize) -> Result<(), Endi
                     verdict: Verdict::Put(Put {
                         cid: None,
                         seen_us: None,
-                        body: body.into_bytes(),
+                        body,
                         time_us: Some(time_us),
                         links: Vec::new(),
                         derived,

@@ -132,7 +132,7 @@ impl Apply<'_> {
         stamp: Stamp,
         op: &Op,
     ) -> Result<Outcome, Error> {
-        let uri = format!("at://{}/{}/{}", author.did, op.collection, op.rkey);
+        let uri = ["at://", author.did, "/", &op.collection, "/", &op.rkey].concat();
         let collection = self.names.collection(self.tx, &op.collection)?;
         let stored = self.find(&uri, collection, author.key, &op.rkey)?;
         if let Some(verdict) = settled(stored.as_ref(), author, stamp, &op.verdict) {
@@ -202,7 +202,6 @@ impl Apply<'_> {
             _ => put.seen_us.unwrap_or(i64::MAX).min(self.seen_us()),
         };
         let time = put.time_us.filter(|time| *time <= seen).unwrap_or(seen);
-        let body = String::from_utf8_lossy(&put.body);
         let cid = put.cid.as_ref().map(|cid| cid.as_bytes().as_slice());
         let links = reference::to_text(&put.links)?;
         let mut place_again = true;
@@ -217,7 +216,7 @@ impl Apply<'_> {
                 }
                 self.tx
                     .prepare_cached("UPDATE record SET rev = ?2, state = 0, time = ?3, seen = ?4, cid = ?5, body = ?6, links = ?7 WHERE id = ?1")?
-                    .execute(params![old.id, stamp.rev.cast_signed(), time, seen, cid, body, links])?;
+                    .execute(params![old.id, stamp.rev.cast_signed(), time, seen, cid, put.body, links])?;
                 old.id
             }
             None => {
@@ -228,7 +227,7 @@ impl Apply<'_> {
                          VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8, ?9, ?10, ?11)",
                     )?
                     .execute(params![
-                        hash(&at.uri), at.collection, at.author.key, at.rkey, at.tail(), stamp.rev.cast_signed(), time, seen, cid, body, links
+                        hash(&at.uri), at.collection, at.author.key, at.rkey, at.tail(), stamp.rev.cast_signed(), time, seen, cid, put.body, links
                     ])?;
                 self.tx.last_insert_rowid()
             }
@@ -399,7 +398,7 @@ pub(super) struct Place<'a> {
 
 impl Place<'_> {
     fn tail(&self) -> String {
-        format!("{}/{}", self.author.did, self.rkey)
+        [self.author.did, "/", self.rkey].concat()
     }
 
     fn subject(&self, record: i64, time: i64) -> Subject<'_> {

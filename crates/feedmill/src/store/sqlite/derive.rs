@@ -23,7 +23,7 @@ pub(super) struct Subject<'a> {
 
 impl Subject<'_> {
     pub(super) fn tail(&self) -> String {
-        format!("{}/{}", self.did, self.rkey)
+        [self.did, "/", self.rkey].concat()
     }
 }
 

@@ -168,8 +168,7 @@ impl Apply<'_> {
         if !linked && !self.plan.needs.may_wait(at.nsid) {
             return Ok(None);
         }
-        let body = String::from_utf8_lossy(&put.body);
-        let Ok(value) = json::from_json(&body) else {
+        let Ok(value) = json::from_json(&put.body) else {
             return Ok(None); // checked bodies parse; one that does not needs nothing
         };
         for need in self.plan.needs.of(at.nsid, &value) {
@@ -237,10 +236,9 @@ impl Apply<'_> {
         if needs.is_empty() {
             return;
         }
-        let body = String::from_utf8_lossy(&put.body);
         let value = match needs.fields(at.nsid) {
             [] => None,
-            _ => json::from_json(&body).ok(),
+            _ => json::from_json(&put.body).ok(),
         };
         self.released
             .extend(needs.released_by(at.nsid, &at.uri, value.as_ref()));
@@ -269,7 +267,7 @@ impl Apply<'_> {
             )?
             .execute(params![
                 source, cursor, at.author.key, hash(&at.uri), at.collection, at.rkey, stamp.rev.cast_signed(),
-                stamp.live, bytes(put.cid), String::from_utf8_lossy(&put.body), put.time_us, links,
+                stamp.live, bytes(put.cid), put.body, put.time_us, links,
                 key, hash(&key), need.path, self.now_us + pause_us
             ])?;
         self.parked_some = true;
@@ -514,7 +512,7 @@ impl Apply<'_> {
                     live: row.get(8)?,
                     put: Put {
                         cid: cid.and_then(|bytes| Cid::from_bytes(&bytes).ok()),
-                        body: row.get::<_, String>(10)?.into_bytes(),
+                        body: row.get(10)?,
                         time_us: row.get(11)?,
                         seen_us: None,
                         links: serde_json::from_str(&links).unwrap_or_default(),
@@ -526,9 +524,9 @@ impl Apply<'_> {
             })
             .optional()?;
         if let Some(parked) = &mut parked {
-            let body = String::from_utf8_lossy(&parked.put.body);
             // Derived anew: the configuration may have changed while it waited.
-            parked.put.derived = derive::of_body(self.plan, &parked.nsid, &parked.did, &body);
+            let Parked { nsid, did, put, .. } = parked;
+            put.derived = derive::of_body(self.plan, nsid, did, &put.body);
         }
         Ok(parked)
     }
@@ -558,7 +556,7 @@ pub(super) fn about(at: &Place<'_>, rev: u64, put: &Put, fault: DeadLetter) -> D
         rkey: at.rkey.to_owned(),
         rev,
         cid: put.cid.map(|cid| cid.to_string()).unwrap_or_default(),
-        raw: String::from_utf8_lossy(&put.body).into_owned(),
+        raw: put.body.clone(),
         ..fault
     }
 }

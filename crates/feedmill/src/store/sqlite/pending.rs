@@ -231,7 +231,7 @@ impl<'a> Apply<'a> {
         };
         let links = put.and_then(|put| serde_json::to_string(&put.links).ok());
         let cid = put.and_then(|put| put.cid.map(|cid| cid.as_bytes().to_vec()));
-        let body = put.map(|put| String::from_utf8_lossy(&put.body));
+        let body = put.map(|put| put.body.as_str());
         let told_us = put.and_then(|put| put.seen_us).unwrap_or(i64::MAX);
         self.tx
             .prepare_cached(
@@ -324,7 +324,7 @@ impl<'a> Apply<'a> {
                 links: serde_json::from_str(&links).unwrap_or_default(),
                 // Derived anew: the configuration may have changed while it waited.
                 derived: derive::of_body(self.plan, nsid, did, &body),
-                body: body.into_bytes(),
+                body,
             }));
         }
         let letter: Option<String> = row.get(14)?;

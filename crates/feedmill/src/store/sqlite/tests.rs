@@ -96,7 +96,7 @@ impl World {
                 verdict: Verdict::Put(Put {
                     cid: None,
                     seen_us: None,
-                    body: body.clone().into_bytes(),
+                    body: body.clone(),
                     time_us: Some(BEGUN_US + number * 1_000_000),
                     links: links.into_iter().collect(),
                     derived,
