@@ -149,7 +149,7 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
     served.measure(count, &|rng| world.hydrated(rng))?;
     let mut found = rounds(&folder, &served, &world, count)?;
     found.workload = format!(
-        "{stored} posts of {} accounts in a store on disk, cache of {cache_mib} MiB ({} x smaller than the records shown); {} readers with full pages, drawn by Zipf; {count} requests a round, best of {ROUNDS}",
+        "{stored} posts of {} accounts in a store on disk, cache of {cache_mib} MiB ({} x smaller than the stored records are when shown); {} readers with full pages, drawn by Zipf; {count} requests a round, best of {ROUNDS}",
         graph.follows.len(),
         stored * 800 / (cache_mib << 20).max(1),
         world.readers.len()
