@@ -235,7 +235,7 @@ impl Apply<'_> {
         self.refer(id, &put.links)?;
         let from = self.changes.len();
         let lanes = match place_again {
-            true => self.place(at, at.subject(id, time), &put.derived, Touch::Came)?,
+            true => self.touch(at, at.subject(id, time), &put.derived, Touch::Came)?,
             false => Vec::new(),
         };
         self.hush(from, stamp.live);
@@ -249,7 +249,7 @@ impl Apply<'_> {
     }
 
     /// Adds or removes all that is derived from a record; returns its places.
-    fn place(
+    fn touch(
         &mut self,
         at: &Place<'_>,
         subject: Subject<'_>,
@@ -257,7 +257,7 @@ impl Apply<'_> {
         touch: Touch,
     ) -> Result<Vec<Published>, Error> {
         self.books()
-            .enter(self.names, subject, at.nsid, derived, touch)?;
+            .touch(self.names, subject, at.nsid, derived, touch)?;
         let (tx, names, ids) = (self.tx, &mut *self.names, self.ids);
         derive::touch(tx, names, ids, subject, derived, touch, &mut self.changes)
     }
@@ -284,7 +284,7 @@ impl Apply<'_> {
             return Ok(false);
         }
         let subject = at.subject(old.id, old.time);
-        let lanes = self.place(at, subject, was, Touch::Goes)?;
+        let lanes = self.touch(at, subject, was, Touch::Goes)?;
         // For those who draw, a moved record is a delete and an insert.
         self.changes.push(Change::Delete {
             record: old.id,
@@ -348,7 +348,7 @@ impl Apply<'_> {
     pub(super) fn withdraw(&mut self, at: &Place<'_>, id: i64, time: i64) -> Result<(), Error> {
         let Was { derived, links } = self.was(at, id)?;
         let subject = at.subject(id, time);
-        let lanes = self.place(at, subject, &derived, Touch::Goes)?;
+        let lanes = self.touch(at, subject, &derived, Touch::Goes)?;
         self.forget_links(id, &links)?;
         *self.live.entry(at.collection).or_default() -= 1;
         self.changes.push(Change::Delete {

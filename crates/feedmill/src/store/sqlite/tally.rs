@@ -52,7 +52,7 @@ pub(super) struct Books<'a> {
 impl Books<'_> {
     /// Enters a record's rungs, and counts it with its parents; or, with the time and the
     /// body it was entered with, takes all that back.
-    pub(super) fn enter(
+    pub(super) fn touch(
         &self,
         names: &mut Names,
         subject: Subject<'_>,
