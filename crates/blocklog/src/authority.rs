@@ -112,6 +112,7 @@ impl Authority<'_> {
             epoch: page.epoch,
             position_max: page.position_max,
             evicted: page.evicted,
+            forgotten: page.forgotten,
         })
     }
 

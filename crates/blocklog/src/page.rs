@@ -76,6 +76,8 @@ pub struct Page {
     /// Feeds of the selection that lost blocks above the asked position, and up
     /// to where.
     pub evicted: Vec<(String, u64)>,
+    /// What was evicted up to this position is not remembered any more.
+    pub forgotten: u64,
 }
 
 /// A page being filled by a store.

@@ -77,31 +77,52 @@ impl Lane {
 
     /// The same lane after its authority was replaced or rolled back: positions
     /// mean nothing any more, so it walks everything. Pulling more than was
-    /// asked for is safe, pulling less would lose.
+    /// asked for is safe, pulling less would lose: also where nothing was pulled
+    /// yet, pushed blocks may have got positions.
     pub fn start_over(&mut self) {
-        if self.resolved {
-            self.after = 0;
-            self.cursor = None;
-        }
+        self.after = 0;
+        self.cursor = None;
+        self.resolved = true;
     }
 }
 
 /// Set how `target` is replicated; `None` forgets its setting.
 ///
 /// A feed that goes back under the space's setting needs what the space's lane
-/// has already passed by, so that lane starts over.
-pub fn set_lane(lanes: &mut BTreeMap<Target, Lane>, target: &Target, mode: Option<Mode>) {
+/// has already passed by, so that lane starts over. In the midst of a healing a
+/// lane walks everything, as the others do.
+pub fn set_lane(
+    lanes: &mut BTreeMap<Target, Lane>,
+    target: &Target,
+    mode: Option<Mode>,
+    healing: bool,
+) {
+    let fresh = |target: &Target, mode| {
+        let mut lane = Lane::new(target.clone(), mode);
+        if healing {
+            lane.start_over();
+        }
+        lane
+    };
     match mode {
         Some(mode) => {
-            lanes.insert(target.clone(), Lane::new(target.clone(), mode));
+            lanes.insert(target.clone(), fresh(target, mode));
         }
         None => {
             lanes.remove(target);
             if let Some(space) = lanes.get_mut(&Target::Space) {
-                *space = Lane::new(Target::Space, space.mode);
+                *space = fresh(&Target::Space, space.mode);
             }
         }
     }
+}
+
+/// Whether the blocks of `feed` are replicated at all.
+#[must_use]
+pub fn is_replicated(lanes: &BTreeMap<Target, Lane>, feed: &str) -> bool {
+    let own = lanes.get(&Target::Feed(feed.to_owned()));
+    let lane = own.or_else(|| lanes.get(&Target::Space));
+    lane.is_some_and(|lane| lane.mode != Mode::None)
 }
 
 /// Up to where nothing of a selection can still appear: as far as the slowest lane that bears on it
@@ -147,8 +168,8 @@ pub struct Pulled<'a> {
     pub epoch: Epoch,
     /// The blocks, with positions.
     pub blocks: &'a [Held],
-    /// Feeds the authority has evicted from, and up to where: what is missing
-    /// there is not lost.
+    /// Feeds and positions up to which what the page lacks counts as evicted, not
+    /// as lost.
     pub evicted: &'a [(String, u64)],
 }
 
@@ -198,10 +219,10 @@ mod tests {
     fn a_feed_back_under_the_space_makes_the_space_start_over() {
         let feed = Target::Feed("f".into());
         let mut lanes = BTreeMap::new();
-        set_lane(&mut lanes, &Target::Space, Some(Mode::From(0)));
-        set_lane(&mut lanes, &feed, Some(Mode::None));
+        set_lane(&mut lanes, &Target::Space, Some(Mode::From(0)), false);
+        set_lane(&mut lanes, &feed, Some(Mode::None), false);
         lanes.get_mut(&Target::Space).unwrap().after = 900;
-        set_lane(&mut lanes, &feed, None);
+        set_lane(&mut lanes, &feed, None, false);
         assert_eq!(lanes.len(), 1);
         assert_eq!(lanes[&Target::Space].after, 0);
     }

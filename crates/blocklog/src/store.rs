@@ -16,9 +16,10 @@ use crate::page::{Page, PageMax, Selection, Start};
 use crate::replica::{Acknowledged, Adopted, Lane, Mode, Pulled, Target, Upstream};
 use crate::signature::Author;
 
-/// How many heads of evicted positions a space remembers, so that the cursors
-/// of readers who stood there can still be told from those of another history.
-pub const EVICTED_HEADS_MAX: u64 = 100_000;
+/// Of how many evicted blocks an authority remembers position, hash and head: so
+/// that the cursors of readers who stood there can still be told from those of
+/// another history, and a block that is pushed again is not taken for a new one.
+pub const EVICTED_REMEMBERED_MAX: u64 = 100_000;
 
 /// Why a store could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -125,7 +126,8 @@ pub trait LogStore: Send + Sync {
     /// Add blocks made elsewhere: all, or none and every reason.
     ///
     /// The answer has one position per block, in order. A block that is held
-    /// already keeps the position it has. In a replica the new ones have none
+    /// already keeps the position it has; one that was evicted, and is among the
+    /// newest [`EVICTED_REMEMBERED_MAX`], had its own and stays gone. In a replica the new ones have none
     /// yet. `namespace` is given to feeds that are new.
     fn append(
         &self,
@@ -161,7 +163,7 @@ pub trait LogStore: Send + Sync {
     fn block(&self, space: &str, key: &BlockKey) -> Result<Option<Held>, StoreError>;
 
     /// The head at `position`: `None` if it was never given, or its block was
-    /// evicted before the newest [`EVICTED_HEADS_MAX`]. The head at 0 is the
+    /// evicted before the newest [`EVICTED_REMEMBERED_MAX`]. The head at 0 is the
     /// default.
     fn head(&self, space: &str, position: u64) -> Result<Option<Head>, StoreError>;
 
@@ -261,8 +263,9 @@ pub trait ReplicaStore: LogStore {
     /// epoch, and until `end_healing` positions are suspect.
     fn begin_healing(&self, space: &str, epoch: Epoch) -> Result<(), StoreError>;
 
-    /// Every lane has caught up. What still claims a position above
-    /// `position_max` waits again. Returns how many do.
+    /// Every lane has caught up. What still claims a position that no lane has
+    /// answered for waits again: those above `position_max`, and all of feeds that
+    /// are not replicated. Returns how many do.
     fn end_healing(&self, space: &str, position_max: u64) -> Result<u64, StoreError>;
 
     /// Blocks whose key another block took, kept for inspection.

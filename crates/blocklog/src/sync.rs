@@ -13,7 +13,8 @@
 //! The authority may have been replaced (another epoch) or rolled back (the head
 //! at our cursor differs, or its highest position is below one we hold). Then
 //! every lane walks from the start under that same rule, pushing nothing
-//! meanwhile, and afterwards pushes whatever the authority turned out to lack.
+//! meanwhile, and afterwards pushes whatever the authority turned out to lack, or
+//! to have evicted: which of the two it was, only the authority can say.
 
 mod replies;
 

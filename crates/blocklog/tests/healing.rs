@@ -10,7 +10,7 @@ use blocklog::memory::Memory;
 use blocklog::message::{Reply, Request, RequestId};
 use blocklog::replica::{Mode, Target};
 use blocklog::signature::Author;
-use blocklog::store::{FeedName, LogStore, ReplicaStore, Role};
+use blocklog::store::{EVICTED_REMEMBERED_MAX, FeedName, Keep, LogStore, ReplicaStore, Role};
 use blocklog::sync::{Input, Sync, SyncSettings};
 use blocklog::writers::Writers;
 
@@ -68,10 +68,11 @@ impl Pair {
             limits: &Limits::default(),
             writers: &Writers::Anyone,
         };
-        Reply {
+        let reply = Reply {
             id: Some(id),
             outcome: authority.answer(SPACE, &request, self.now_ms, &[0; 16]),
-        }
+        };
+        Reply::parse(&reply.to_message(), SPACE, &Limits::default()).unwrap()
     }
 
     /// Carry messages until nothing is left to say.
@@ -88,6 +89,40 @@ impl Pair {
             };
         }
         panic!("never settles");
+    }
+
+    /// Let somebody else write to the same feed.
+    fn write_at_server(&self, count: u64) {
+        let draft = Draft {
+            timestamp_ms: 1,
+            data: b"other".to_vec(),
+        };
+        let drafts = vec![draft; usize::try_from(count).unwrap()];
+        let name = FeedName {
+            feed: "f",
+            namespace: None,
+        };
+        self.server
+            .write(SPACE, &name, &Author::named("bob"), &drafts, 1)
+            .unwrap();
+    }
+
+    /// Let the authority keep the newest block only.
+    fn evict_at_server(&self) {
+        let all = usize::MAX;
+        self.server.evict(SPACE, "f", Keep::Newest(1), all).unwrap();
+    }
+
+    /// Let the replica doubt everything, and find out.
+    fn heal(&mut self) {
+        let epoch = self.server.space(SPACE).unwrap().unwrap().epoch;
+        self.replica.begin_healing(SPACE, epoch).unwrap();
+        self.settle();
+        assert!(!self.replica.upstream(SPACE).unwrap().healing);
+    }
+
+    fn position(&self, key: &BlockKey) -> Option<u64> {
+        self.replica.block(SPACE, key).unwrap().unwrap().position
     }
 
     fn held_by_server(&self, key: &BlockKey) -> Option<Held> {
@@ -107,20 +142,55 @@ fn an_acknowledged_block_that_was_rolled_back_is_pushed_again_at_once() {
     // The answer brings the position; the pull that follows is lost.
     pair.step(Input::Reply(&reply));
     pair.step(Input::Lost);
-    assert_eq!(
-        pair.replica
-            .block(SPACE, &second)
-            .unwrap()
-            .unwrap()
-            .position,
-        Some(2)
-    );
+    assert_eq!(pair.position(&second), Some(2));
 
     // The cursor stands before what was lost, so it looks right.
     pair.server = copy;
     pair.settle();
     assert_eq!(pair.held_by_server(&second).unwrap().position, Some(2));
     assert_eq!(pair.sync.report().healed, 1);
+}
+
+#[test]
+fn a_block_lost_in_a_rollback_is_pushed_though_its_position_was_evicted_since() {
+    let mut pair = Pair::new();
+    let copy = pair.server.snapshot();
+    let lost = pair.write("lost");
+    pair.settle();
+    pair.server = copy;
+    pair.write_at_server(3);
+    pair.evict_at_server();
+    pair.settle();
+    assert_eq!(pair.held_by_server(&lost).unwrap().position, Some(4));
+    assert_eq!(pair.position(&lost), Some(4));
+}
+
+#[test]
+fn what_the_authority_evicted_on_purpose_is_not_brought_back_by_healing() {
+    let mut pair = Pair::new();
+    let archived = pair.write("archived");
+    pair.settle();
+    pair.write_at_server(3);
+    pair.evict_at_server();
+    pair.heal();
+    assert_eq!(pair.sync.report().unplaced, 1, "it was asked about");
+    assert_eq!(pair.position(&archived), Some(1));
+    assert_eq!(pair.held_by_server(&archived), None);
+    let server = pair.server.space(SPACE).unwrap().unwrap();
+    assert_eq!(server.position_max, 4);
+}
+
+#[test]
+fn what_the_authority_has_forgotten_to_have_evicted_is_left_alone() {
+    let mut pair = Pair::new();
+    let archived = pair.write("archived");
+    pair.settle();
+    pair.write_at_server(EVICTED_REMEMBERED_MAX + 1);
+    pair.evict_at_server();
+    pair.heal();
+    assert_eq!(pair.sync.report().unplaced, 0);
+    assert_eq!(pair.position(&archived), Some(1));
+    assert_eq!(pair.held_by_server(&archived), None);
 }
 
 #[test]
@@ -136,9 +206,8 @@ fn a_push_to_a_replaced_server_heals_before_it_believes_a_position() {
         .unwrap();
     let reply = pair.answer(push);
     pair.step(Input::Reply(&reply));
-    let position = |key: &BlockKey| pair.replica.block(SPACE, key).unwrap().unwrap().position;
     assert_eq!(
-        (position(&first), position(&second)),
+        (pair.position(&first), pair.position(&second)),
         (Some(1), None),
         "position 1 is not taken from the first"
     );
@@ -156,10 +225,7 @@ fn a_lost_acknowledgement_is_repaired_by_the_next_pull() {
     drop(pair.answer(push));
     pair.step(Input::Lost);
     pair.settle();
-    assert_eq!(
-        pair.replica.block(SPACE, &key).unwrap().unwrap().position,
-        Some(1)
-    );
+    assert_eq!(pair.position(&key), Some(1));
     assert_eq!(
         pair.server.space(SPACE).unwrap().unwrap().position_max,
         1,

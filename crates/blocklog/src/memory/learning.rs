@@ -11,7 +11,9 @@ use crate::chain::Sealed;
 use crate::cursor::Epoch;
 use crate::order::PendingKey;
 use crate::page::{Gather, PageMax};
-use crate::replica::{Acknowledged, Adopted, Lane, Mode, Pulled, Target, Upstream, set_lane};
+use crate::replica::{
+    Acknowledged, Adopted, Lane, Mode, Pulled, Target, Upstream, is_replicated, set_lane,
+};
 use std::collections::BTreeSet;
 
 impl Space {
@@ -24,7 +26,7 @@ impl Space {
     }
 
     pub(super) fn set_lane(&mut self, target: &Target, mode: Option<Mode>) {
-        set_lane(&mut self.lanes, target, mode);
+        set_lane(&mut self.lanes, target, mode, self.upstream.healing);
         self.epoch = self.epoch.next();
     }
 
@@ -198,14 +200,14 @@ impl Space {
     }
 
     pub(super) fn end_healing(&mut self, position_max: u64) -> u64 {
-        let above: Vec<BlockKey> = self
-            .positions
-            .range(position_max.saturating_add(1)..)
-            .map(|(_, key)| key.clone())
-            .collect();
-        above.iter().for_each(|key| self.unplace(key));
+        let suspect = |(position, key): &(&u64, &BlockKey)| {
+            **position > position_max || !is_replicated(&self.lanes, &key.feed)
+        };
+        let placed = self.positions.iter().filter(suspect);
+        let placed: Vec<BlockKey> = placed.map(|(_, key)| key.clone()).collect();
+        placed.iter().for_each(|key| self.unplace(key));
         self.upstream.healing = false;
         self.epoch = self.epoch.next();
-        above.len() as u64
+        placed.len() as u64
     }
 }

@@ -13,7 +13,7 @@ use crate::page::{Gather, Page, PageMax, PendingStart, Selection, Start};
 use crate::replica::{Lane, Target, Upstream, pulled_through};
 use crate::signature::Author;
 use crate::store::{
-    AppendError, EVICTED_HEADS_MAX, FeedName, FeedState, Keep, Role, SpaceState, StoreError,
+    AppendError, EVICTED_REMEMBERED_MAX, FeedName, FeedState, Keep, Role, SpaceState, StoreError,
     Subscription,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +50,10 @@ pub(super) struct Space {
     pub(super) blocks: BTreeMap<BlockKey, Slot>,
     pub(super) positions: BTreeMap<u64, BlockKey>,
     pub(super) pending: BTreeSet<PendingKey>,
-    evicted_heads: BTreeMap<u64, Head>,
+    /// The head and the hash at evicted positions.
+    evicted: BTreeMap<u64, (Head, Hash)>,
+    /// Up to here they were let go.
+    forgotten: u64,
     subscriptions: BTreeMap<String, Subscription>,
     pub(super) upstream: Upstream,
     pub(super) lanes: BTreeMap<Target, Lane>,
@@ -70,7 +73,8 @@ impl Space {
             blocks: BTreeMap::new(),
             positions: BTreeMap::new(),
             pending: BTreeSet::new(),
-            evicted_heads: BTreeMap::new(),
+            evicted: BTreeMap::new(),
+            forgotten: 0,
             subscriptions: BTreeMap::new(),
             upstream: Upstream::default(),
             lanes: BTreeMap::new(),
@@ -113,7 +117,10 @@ impl Space {
         }
         let place = |sealed: &Sealed| match self.held(&sealed.block.key()) {
             Some(held) => held.position,
-            None => self.insert(namespace, sealed.clone(), now_ms).position,
+            None => match self.evicted_at(sealed) {
+                Some(position) => Some(position),
+                None => self.insert(namespace, sealed.clone(), now_ms).position,
+            },
         };
         Ok(blocks.iter().map(place).collect())
     }
@@ -299,7 +306,8 @@ impl Space {
             next,
             epoch: self.epoch,
             position_max: settled,
-            evicted: self.evicted(selection, start.after),
+            evicted: self.evicted_from(selection, start.after),
+            forgotten: self.forgotten,
         }
     }
 
@@ -352,12 +360,23 @@ impl Space {
         }
     }
 
-    fn evicted(&self, selection: &Selection, after: u64) -> Vec<(String, u64)> {
+    fn evicted_from(&self, selection: &Selection, after: u64) -> Vec<(String, u64)> {
         self.feeds
             .values()
             .filter(|feed| feed.evicted_through > after && self.selects(selection, &feed.feed))
             .map(|feed| (feed.feed.clone(), feed.evicted_through))
             .collect()
+    }
+
+    /// The position of an evicted block, as far as they are remembered.
+    fn evicted_at(&self, sealed: &Sealed) -> Option<u64> {
+        let tip = self.feeds.get(&sealed.block.feed)?.tip.as_ref()?;
+        if self.role == Role::Replica || sealed.block.sequence > tip.sequence {
+            return None;
+        }
+        let mut known = self.evicted.iter();
+        let found = known.find(|(_, (_, hash))| *hash == sealed.hash);
+        found.map(|(position, _)| *position)
     }
 
     pub(super) fn held(&self, key: &BlockKey) -> Option<Held> {
@@ -370,7 +389,7 @@ impl Space {
         }
         match self.positions.get(&position) {
             Some(key) => self.blocks.get(key).map(|slot| slot.head),
-            None => self.evicted_heads.get(&position).copied(),
+            None => self.evicted.get(&position).map(|(head, _)| *head),
         }
     }
 
@@ -447,15 +466,15 @@ impl Space {
         for (position, key) in all.into_iter().take(surplus.min(slice_max)) {
             self.positions.remove(&position);
             if let Some(slot) = self.blocks.remove(&key) {
-                self.evicted_heads.insert(position, slot.head);
+                self.evicted.insert(position, (slot.head, slot.held.hash));
             }
             if let Some(feed) = self.feeds.get_mut(feed) {
                 feed.evicted_through = feed.evicted_through.max(position);
             }
             gone += 1;
         }
-        while self.evicted_heads.len() as u64 > EVICTED_HEADS_MAX {
-            self.evicted_heads.pop_first();
+        while self.evicted.len() as u64 > EVICTED_REMEMBERED_MAX {
+            self.forgotten = self.evicted.pop_first().map_or(0, |(position, _)| position);
         }
         gone
     }

@@ -34,6 +34,9 @@ pub struct Blocks {
     pub position_max: u64,
     /// Feeds that lost blocks above `after`, and up to where.
     pub evicted: Vec<(String, u64)>,
+    /// What was evicted up to this position is not remembered: pushed again, it
+    /// would be taken for new.
+    pub forgotten: u64,
 }
 
 /// A subscription.
@@ -160,6 +163,9 @@ fn answer_fields(answer: &Answer) -> Map<String, Value> {
                 let pairs = blocks.evicted.iter();
                 let list = pairs.map(|(feed, through)| json!({"feedId": feed, "through": through}));
                 object.insert("evicted".into(), list.collect());
+                if blocks.forgotten > 0 {
+                    object.insert("forgotten".into(), json!(blocks.forgotten));
+                }
             }
             fields
         }
@@ -206,6 +212,7 @@ fn answer(message: &Value, space: &str, limits: &Limits) -> Result<Answer, Fault
             epoch: epoch()?,
             position_max: field::required(object, "maxPosition")?,
             evicted: evicted(object)?,
+            forgotten: field::integer(object, "forgotten")?.unwrap_or(0),
         }));
     }
     if let Some(list) = object.get("positions").and_then(Value::as_array) {

@@ -177,6 +177,20 @@ pub fn eviction_gives_no_position_or_sequence_back(store: Store<'_>) {
     );
 }
 
+pub fn an_evicted_block_that_comes_again_stays_gone(store: Store<'_>) {
+    authority(store);
+    let old = [block("f", "a", 1, ""), block("f", "b", 1, "")];
+    append(store, &old).unwrap();
+    append(store, &[block("f", "a", 2, "")]).unwrap();
+    store.evict(SPACE, "f", Keep::Newest(1), 9).unwrap();
+    let late = block("f", "c", 1, "");
+    let batch = [old[1].clone(), late, old[0].clone()];
+    assert_eq!(append(store, &batch).unwrap(), [Some(2), Some(4), Some(1)]);
+    assert_eq!(all(store), ["3:a2", "4:c1"]);
+    let after = page(store, &Selection::Space, &final_after(0), MUCH);
+    assert_eq!((after.evicted, after.forgotten), (vec![("f".into(), 2)], 0));
+}
+
 pub fn eviction_by_time_keeps_what_was_placed_since(store: Store<'_>) {
     authority(store);
     let limits = Limits::default();

@@ -256,7 +256,16 @@ pub fn lanes_are_kept_and_start_over_when_healing(store: Store<'_>) {
     store.begin_healing(SPACE, epoch(4)).unwrap();
     let space = store.lanes(SPACE).unwrap().pop().unwrap();
     assert_eq!((space.after, space.cursor, space.resolved), (0, None, true));
-    assert!(!store.lanes(SPACE).unwrap()[0].resolved);
+    let tail = &store.lanes(SPACE).unwrap()[0];
+    assert_eq!(
+        (tail.mode, tail.after, tail.resolved),
+        (Mode::Tail, 0, true)
+    );
+    let since = (Target::Feed("i".into()), Some(Mode::Since(9)));
+    store.set_lane(SPACE, &since.0, since.1).unwrap();
+    let lanes = store.lanes(SPACE).unwrap();
+    let set = lanes.iter().find(|lane| lane.target == since.0).unwrap();
+    assert!(set.resolved, "a lane set meanwhile walks everything too");
     let upstream = store.upstream(SPACE).unwrap();
     assert_eq!((upstream.epoch, upstream.healing), (Some(epoch(4)), true));
     assert_eq!(store.end_healing(SPACE, 2).unwrap(), 1);
@@ -268,5 +277,22 @@ pub fn lanes_are_kept_and_start_over_when_healing(store: Store<'_>) {
     );
     assert_eq!(all(store), ["2:z1", "-:z2"]);
     store.set_lane(SPACE, &feed, None).unwrap();
-    assert_eq!(store.lanes(SPACE).unwrap().len(), 3);
+    assert_eq!(store.lanes(SPACE).unwrap().len(), 4);
+}
+
+pub fn a_healing_leaves_no_position_that_nobody_answered_for(store: Store<'_>) {
+    replica(store);
+    let three = [
+        theirs("f", "z", 1, 1),
+        theirs("g", "z", 2, 2),
+        theirs("f", "z", 3, 3),
+    ];
+    adopt(store, 0, 3, &three);
+    let left_alone = Target::Feed("g".into());
+    store
+        .set_lane(SPACE, &left_alone, Some(Mode::None))
+        .unwrap();
+    store.begin_healing(SPACE, epoch(4)).unwrap();
+    assert_eq!(store.end_healing(SPACE, 2).unwrap(), 2);
+    assert_eq!(all(store), ["1:z1", "-:z2", "-:z3"]);
 }

@@ -30,6 +30,7 @@ macro_rules! promises {
                 a_full_space_takes_no_more_feeds,
                 concurrent_writers_lose_nothing,
                 eviction_gives_no_position_or_sequence_back,
+                an_evicted_block_that_comes_again_stays_gone,
                 eviction_by_time_keeps_what_was_placed_since,
                 a_page_is_bounded_by_bytes_and_never_empty,
                 a_selection_sees_its_feeds_only,
@@ -53,6 +54,7 @@ macro_rules! promises {
                 what_the_authority_refuses_is_not_pushed_again,
                 pending_honours_the_feeds_it_is_asked_for,
                 lanes_are_kept_and_start_over_when_healing,
+                a_healing_leaves_no_position_that_nobody_answered_for,
             }
         );
     };

@@ -8,6 +8,7 @@
 //! space stand, and [`Remembered`] saves looking for it. That a block is new
 //! is found out by inserting it: looking first would cost every block a search.
 
+use super::keep;
 use super::remembered::Remembered;
 use super::row::{BLOCK_COLUMNS, hash, signed, unsigned_or_none, with_values};
 use super::space::{FeedRow, SpaceRow};
@@ -106,6 +107,9 @@ impl<'a> Batch<'a> {
                 (Ok(_), _) => Err(refusal),
                 (Err(refusal), _) => Err(refusal),
             });
+        }
+        if let Some(position) = self.evicted_at(feed, sealed)? {
+            return Ok(Ok(Some(position)));
         }
         if let Some(position) = self.insert(place, sealed)? {
             return Ok(Ok(position));
@@ -244,6 +248,17 @@ impl<'a> Batch<'a> {
             .prepare_cached(sql)?
             .query_row(values, read)
             .optional()
+    }
+
+    /// The position of an evicted block, as far as they are remembered. Only what
+    /// comes late can be one.
+    fn evicted_at(&self, feed: &FeedRow, sealed: &Sealed) -> Result<Option<u64>> {
+        let tip = feed.state.tip.as_ref();
+        let late = tip.is_some_and(|tip| sealed.block.sequence <= tip.sequence);
+        if !late || feed.state.evicted_through == 0 {
+            return Ok(None);
+        }
+        keep::evicted_at(self.connection, self.space.private_id, &sealed.hash)
     }
 
     /// Insert a block; `None` if its key is taken.

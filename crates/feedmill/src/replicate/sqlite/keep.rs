@@ -6,14 +6,15 @@
 
 use super::row::{number, signed};
 use super::space::{FeedRow, SpaceRow};
+use blocklog::block::Hash;
 use blocklog::page::Selection;
-use blocklog::store::{EVICTED_HEADS_MAX, Keep, Subscription};
+use blocklog::store::{EVICTED_REMEMBERED_MAX, Keep, Subscription};
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
 /// Drop the oldest positioned blocks of a feed beyond `keep`.
 pub(super) fn evict(
     connection: &Connection,
-    space: &SpaceRow,
+    space: &mut SpaceRow,
     feed: &mut FeedRow,
     keep: Keep,
     slice_max: usize,
@@ -22,7 +23,6 @@ pub(super) fn evict(
         return Ok(0);
     };
     // The counters outlive the blocks that told them.
-    space.update(connection)?;
     feed.catch_up(connection)?;
     feed.advance(connection)?;
     let sql = "SELECT blockId, position FROM blocks WHERE feedPrivateId = ?1 AND position <= ?2 \
@@ -34,8 +34,8 @@ pub(super) fn evict(
         .query_map(values, read)?
         .collect::<Result<_>>()?;
     for (block_id, position) in &surplus {
-        let sql = "INSERT OR REPLACE INTO evictedHeads (spacePrivateId, position, head) \
-                   SELECT spacePrivateId, position, head FROM blocks WHERE blockId = ?1 AND head IS NOT NULL";
+        let sql = "INSERT OR REPLACE INTO evicted (spacePrivateId, position, head, hash) \
+                   SELECT spacePrivateId, position, head, hash FROM blocks WHERE blockId = ?1 AND head IS NOT NULL";
         connection.prepare_cached(sql)?.execute([block_id])?;
         connection
             .prepare_cached("DELETE FROM blocks WHERE blockId = ?1")?
@@ -43,19 +43,37 @@ pub(super) fn evict(
         feed.state.evicted_through = feed.state.evicted_through.max(*position);
     }
     feed.recede(connection)?;
-    forget_heads(connection, space.private_id)?;
+    space.forgotten = space.forgotten.max(forget(connection, space)?);
+    space.update(connection)?;
     Ok(surplus.len() as u64)
 }
 
-/// Remember only the newest heads of what was evicted.
-fn forget_heads(connection: &Connection, space: i64) -> Result<()> {
-    let sql = "DELETE FROM evictedHeads WHERE spacePrivateId = ?1 AND position <= ( \
-               SELECT position FROM evictedHeads WHERE spacePrivateId = ?1 \
-               ORDER BY position DESC LIMIT 1 OFFSET ?2)";
+/// Remember only the newest of what was evicted; up to where it is forgotten.
+fn forget(connection: &Connection, space: &SpaceRow) -> Result<u64> {
+    let sql = "SELECT position FROM evicted WHERE spacePrivateId = ?1 \
+               ORDER BY position DESC LIMIT 1 OFFSET ?2";
+    let values = params![space.private_id, signed(EVICTED_REMEMBERED_MAX)];
+    let through = connection
+        .prepare_cached(sql)?
+        .query_row(values, |row| number(row, 0))
+        .optional()?
+        .unwrap_or(0);
+    let sql = "DELETE FROM evicted WHERE spacePrivateId = ?1 AND position <= ?2";
     connection
         .prepare_cached(sql)?
-        .execute(params![space, signed(EVICTED_HEADS_MAX)])?;
-    Ok(())
+        .execute(params![space.private_id, signed(through)])?;
+    Ok(through)
+}
+
+/// The position of an evicted block, as far as they are remembered.
+pub(super) fn evicted_at(connection: &Connection, space: i64, hash: &Hash) -> Result<Option<u64>> {
+    let sql = "SELECT position FROM evicted WHERE spacePrivateId = ?1 AND hash = ?2";
+    connection
+        .prepare_cached(sql)?
+        .query_row(params![space, hash.bytes().as_slice()], |row| {
+            number(row, 0)
+        })
+        .optional()
 }
 
 /// The newest position that need not be kept.

@@ -9,7 +9,7 @@ use super::row::{BLOCK_COLUMNS, COLUMNS, held, number, signed, unsigned_or_none,
 use super::space::{FeedRow, SpaceRow};
 use blocklog::block::{BlockKey, Hash, Held};
 use blocklog::chain::{Sealed, Tip};
-use blocklog::replica::{Acknowledged, Adopted, Lane, Mode, Pulled, Target};
+use blocklog::replica::{Acknowledged, Adopted, Lane, Mode, Pulled, Target, is_replicated};
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 use std::collections::{BTreeMap, HashSet};
@@ -254,11 +254,25 @@ impl Learner<'_> {
         query.query_map([self.space.private_id], held)?.collect()
     }
 
-    /// Every block above `position_max` waits again.
-    pub(super) fn unplace_above(&self, position_max: u64) -> Result<u64> {
+    /// Every block above `position_max` waits again, and of feeds that are not
+    /// replicated every block.
+    pub(super) fn unplace_suspect(&self, position_max: u64) -> Result<u64> {
         let sql = "UPDATE blocks SET position = NULL, head = NULL WHERE spacePrivateId = ?1 AND position > ?2";
         let values = params![self.space.private_id, signed(position_max)];
-        Ok(self.connection.prepare_cached(sql)?.execute(values)? as u64)
+        let mut unplaced = self.connection.prepare_cached(sql)?.execute(values)?;
+        let lanes = lanes(self.connection, self.space.private_id)?;
+        let sql = "SELECT feedId, feedPrivateId FROM feeds WHERE spaceId = ?1";
+        let mut feeds = self.connection.prepare_cached(sql)?;
+        let mut rows = feeds.query([&self.space.id])?;
+        let sql = "UPDATE blocks SET position = NULL, head = NULL WHERE feedPrivateId = ?1 AND position IS NOT NULL";
+        let mut unplace = self.connection.prepare_cached(sql)?;
+        while let Some(row) = rows.next()? {
+            let (feed, private_id): (String, i64) = (row.get(0)?, row.get(1)?);
+            if !is_replicated(&lanes, &feed) {
+                unplaced += unplace.execute([private_id])?;
+            }
+        }
+        Ok(unplaced as u64)
     }
 }
 

@@ -240,7 +240,14 @@ pub(super) fn drop_feed_within(
     let Some(mut found) = FeedRow::find(transaction, space, feed).map_err(passing)? else {
         return Ok(());
     };
-    keep::evict(transaction, &row, &mut found, Keep::Newest(0), usize::MAX).map_err(passing)?;
+    keep::evict(
+        transaction,
+        &mut row,
+        &mut found,
+        Keep::Newest(0),
+        usize::MAX,
+    )
+    .map_err(passing)?;
     let sql = "DELETE FROM feeds WHERE feedPrivateId = ?1";
     transaction
         .prepare_cached(sql)
@@ -417,9 +424,9 @@ impl LogStore for SqliteLog {
         keep: Keep,
         slice_max: usize,
     ) -> Result<u64, StoreError> {
-        self.change(space, |connection, row| {
+        self.change(space, |connection, mut row| {
             match FeedRow::find(connection, &row.id, feed)? {
-                Some(mut feed) => keep::evict(connection, &row, &mut feed, keep, slice_max),
+                Some(mut feed) => keep::evict(connection, &mut row, &mut feed, keep, slice_max),
                 None => Ok(0),
             }
         })
@@ -455,7 +462,7 @@ impl ReplicaStore for SqliteLog {
     fn set_lane(&self, space: &str, target: &Target, mode: Option<Mode>) -> Result<(), StoreError> {
         self.change(space, |connection, mut row| {
             let mut lanes = learn::lanes(connection, row.private_id)?;
-            set_lane(&mut lanes, target, mode);
+            set_lane(&mut lanes, target, mode, row.upstream.healing);
             let sql = "DELETE FROM lanes WHERE spacePrivateId = ?1";
             connection.prepare_cached(sql)?.execute([row.private_id])?;
             lanes
@@ -542,7 +549,7 @@ impl ReplicaStore for SqliteLog {
                 connection,
                 space: row,
             }
-            .unplace_above(position_max)
+            .unplace_suspect(position_max)
         })
     }
 

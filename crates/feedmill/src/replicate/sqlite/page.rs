@@ -75,6 +75,7 @@ pub(super) fn page(
         epoch: reader.space.epoch,
         position_max: settled,
         evicted,
+        forgotten: reader.space.forgotten,
     })
 }
 
@@ -126,7 +127,7 @@ pub(super) fn head_at(connection: &Connection, space: i64, position: u64) -> Res
     if held.is_some() {
         return Ok(held);
     }
-    let sql = "SELECT head FROM evictedHeads WHERE spacePrivateId = ?1 AND position = ?2";
+    let sql = "SELECT head FROM evicted WHERE spacePrivateId = ?1 AND position = ?2";
     connection
         .prepare_cached(sql)?
         .query_row(values, |row| sixteen(row, 0).map(Head))

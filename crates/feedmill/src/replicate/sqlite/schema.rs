@@ -12,7 +12,7 @@
 use rusqlite::{Connection, TransactionBehavior};
 
 /// Each entry takes the file from its index to the next version.
-const MIGRATIONS: [&str; 2] = [V1, V2];
+const MIGRATIONS: [&str; 3] = [V1, V2, V3];
 
 const V1: &str = "
 CREATE TABLE spaces (
@@ -171,6 +171,16 @@ CREATE TABLE published (
     live     INTEGER NOT NULL,
     PRIMARY KEY (spaceId, uri, position)
 ) STRICT, WITHOUT ROWID;
+";
+
+/// An evicted block is known again by its hash. Of those evicted before, only the heads are known.
+const V3: &str = "
+ALTER TABLE evictedHeads RENAME TO evicted;
+ALTER TABLE evicted ADD COLUMN hash BLOB;
+CREATE INDEX evictedByHash ON evicted (spacePrivateId, hash) WHERE hash IS NOT NULL;
+ALTER TABLE spaces ADD COLUMN forgottenThrough INTEGER NOT NULL DEFAULT 0;
+UPDATE spaces SET forgottenThrough = (
+    SELECT coalesce(max(position), 0) FROM evicted WHERE evicted.spacePrivateId = spaces.spacePrivateId);
 ";
 
 /// Bring the file to the present version; false if it is of a later one, and left as it is.

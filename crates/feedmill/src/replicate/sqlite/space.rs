@@ -25,12 +25,14 @@ pub(super) struct SpaceRow {
     pub(super) placed_ms: u64,
     pub(super) feed_count: u64,
     pub(super) upstream: Upstream,
+    /// What was evicted up to here is not remembered.
+    pub(super) forgotten: u64,
 }
 
 impl SpaceRow {
     pub(super) fn find(connection: &Connection, space: &str) -> Result<Option<Self>> {
         let sql = "SELECT spacePrivateId, spaceId, isAuthority, epoch, positionMax, head, placedAt, feedCount, \
-                   upstreamEpoch, healing FROM spaces WHERE spaceId = ?1";
+                   upstreamEpoch, healing, forgottenThrough FROM spaces WHERE spaceId = ?1";
         let found = connection
             .prepare_cached(sql)?
             .query_row([space], Self::read)
@@ -86,6 +88,7 @@ impl SpaceRow {
                 epoch: upstream_epoch,
                 healing: row.get(9)?,
             },
+            forgotten: number(row, 10)?,
         })
     }
 
@@ -104,7 +107,7 @@ impl SpaceRow {
 
     pub(super) fn update(&self, connection: &Connection) -> Result<()> {
         let sql = "UPDATE spaces SET epoch = ?2, positionMax = ?3, head = ?4, placedAt = ?5, feedCount = ?6, \
-                   upstreamEpoch = ?7, healing = ?8 WHERE spacePrivateId = ?1";
+                   upstreamEpoch = ?7, healing = ?8, forgottenThrough = ?9 WHERE spacePrivateId = ?1";
         connection.prepare_cached(sql)?.execute(params![
             self.private_id,
             self.epoch.0,
@@ -114,6 +117,7 @@ impl SpaceRow {
             signed(self.feed_count),
             self.upstream.epoch.map(|epoch| epoch.0),
             self.upstream.healing,
+            signed(self.forgotten),
         ])?;
         Ok(())
     }

@@ -66,9 +66,13 @@ impl Workshop for OnDisk {
     }
 }
 
+/// `FEEDMILL_SEEDS=<n>` plays that many of each kind besides those that are always played.
 #[test]
 fn replicas_on_sqlite_converge_whatever_the_world_does() {
-    for (seed, evictions, partial) in [(1, false, false), (2, true, false), (3, false, true)] {
+    let more = std::env::var("FEEDMILL_SEEDS").map_or(0, |text| text.parse().unwrap());
+    let kinds = [(1, false, false), (2, true, false), (3, false, true)];
+    let more = (4..4 + more).flat_map(|seed| kinds.map(|(_, one, other)| (seed, one, other)));
+    for (seed, evictions, partial) in kinds.into_iter().chain(more) {
         println!("FEEDMILL_SEED={seed} evictions {evictions} partial {partial}");
         let weather = Weather {
             peers: 3,
@@ -129,6 +133,63 @@ fn a_file_of_a_later_version_is_left_alone() {
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .unwrap();
     assert_eq!(version, 1000);
+}
+
+#[test]
+fn what_was_evicted_longest_ago_is_forgotten_and_a_page_says_so() {
+    use blocklog::block::Head;
+    use blocklog::page::{PageMax, PendingStart, Selection, Start};
+    use blocklog::store::{EVICTED_REMEMBERED_MAX, Keep, Role};
+    let scratch = opened(Role::Authority);
+    fill(&scratch, 5);
+    let file = rusqlite::Connection::open(scratch.directory.path().join("log.db")).unwrap();
+    let many = "WITH RECURSIVE n(i) AS (SELECT 7 UNION ALL SELECT i + 1 FROM n WHERE i < ?1 + 4) \
+                INSERT INTO evicted SELECT 1, i, x'00', x'00' FROM n";
+    file.execute(many, [super::row::signed(EVICTED_REMEMBERED_MAX)])
+        .unwrap();
+    let start = Start {
+        after: 0,
+        pending: PendingStart::Excluded,
+    };
+    let max = PageMax {
+        blocks: 1,
+        bytes: 1,
+    };
+    let page = || {
+        scratch
+            .page("s", &Selection::Space, &start, max)
+            .unwrap()
+            .forgotten
+    };
+    scratch.evict("s", "f0", Keep::Newest(3), 9).unwrap();
+    assert_eq!(page(), 0, "exactly as many as are remembered");
+    assert!(scratch.head("s", 1).unwrap().is_some());
+    scratch.evict("s", "f0", Keep::Newest(1), 9).unwrap();
+    assert_eq!(page(), 2);
+    assert_eq!(scratch.head("s", 2).unwrap(), None::<Head>);
+    assert!(scratch.head("s", 3).unwrap().is_some());
+}
+
+/// A file of the second version knew the heads of what it evicted, not the hashes.
+#[test]
+fn a_file_that_remembers_only_heads_has_forgotten_its_evicted_blocks() {
+    use blocklog::store::{Keep, Role};
+    let scratch = opened(Role::Authority);
+    fill(&scratch, 5);
+    scratch.evict("s", "f0", Keep::Newest(2), 9).unwrap();
+    let path = scratch.directory.path().join("log.db");
+    let old = rusqlite::Connection::open(&path).unwrap();
+    old.execute_batch(
+        "DROP INDEX evictedByHash; ALTER TABLE evicted DROP COLUMN hash; \
+         ALTER TABLE evicted RENAME TO evictedHeads; ALTER TABLE spaces DROP COLUMN forgottenThrough; \
+         PRAGMA user_version = 2",
+    )
+    .unwrap();
+    let log = SqliteLog::open(&path).unwrap();
+    let forgotten = "SELECT forgottenThrough FROM spaces";
+    let forgotten: i64 = old.query_row(forgotten, [], |row| row.get(0)).unwrap();
+    assert_eq!(forgotten, 3);
+    assert!(log.head("s", 2).unwrap().is_some());
 }
 
 fn opened(role: blocklog::store::Role) -> Scratch {
