@@ -1,6 +1,6 @@
 //! Replicas converge and nothing acknowledged is lost, whatever the world does.
 //!
-//! `FEEDMILL_SEED=<n>` plays one seed, `FEEDMILL_SEEDS=<n>` that many.
+//! `FEEDMILL_SEED=<n>` plays one seed, `FEEDMILL_SEEDS=<n>` that many, both that many from there on.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -40,12 +40,12 @@ fn check_also(weather: Weather, failed: &[u64]) {
             .ok()
             .and_then(|text| text.parse::<u64>().ok())
     };
-    let seeds: Vec<u64> = match number("FEEDMILL_SEED") {
-        Some(seed) => vec![seed],
-        None => {
-            let first = 1..=number("FEEDMILL_SEEDS").unwrap_or(20);
-            first.chain(failed.iter().copied()).collect()
-        }
+    let (first, count) = (number("FEEDMILL_SEED"), number("FEEDMILL_SEEDS"));
+    let seeds: Vec<u64> = match first {
+        Some(first) => (first..first + count.unwrap_or(1)).collect(),
+        None => (1..=count.unwrap_or(20))
+            .chain(failed.iter().copied())
+            .collect(),
     };
     for seed in seeds {
         println!("FEEDMILL_SEED={seed} {weather:?}");
