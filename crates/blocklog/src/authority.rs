@@ -244,6 +244,9 @@ impl Authority<'_> {
         request: &AppendRequest,
         now_ms: u64,
     ) -> Result<Appended, Fault> {
+        if let Some(cursor) = &request.cursor {
+            self.resume(space, state, cursor)?;
+        }
         let refused: Vec<Refused> = request
             .blocks
             .iter()

@@ -168,14 +168,18 @@ pub struct Pulled<'a> {
     pub epoch: Epoch,
     /// The blocks, with positions.
     pub blocks: &'a [Held],
-    /// Feeds and positions up to which what the page lacks counts as evicted, not
-    /// as lost.
+    /// Feeds the authority has evicted from, and up to where.
     pub evicted: &'a [(String, u64)],
+    /// What it evicted up to this position it would not know again.
+    pub forgotten: u64,
 }
 
 impl Pulled<'_> {
     /// Whether a block of `feed` that we hold at `position`, in the range of the page, would be on
-    /// the page if the authority had it there.
+    /// the page, or be known again when pushed, if the authority had it there.
+    ///
+    /// That a block was evicted there says little: it may have been another, if the
+    /// authority was rolled back since it acknowledged ours.
     #[must_use]
     pub fn answers_for(&self, feed: &str, position: u64) -> bool {
         let asked = self.targets.iter().any(|target| match target {
@@ -183,7 +187,9 @@ impl Pulled<'_> {
             Target::Feed(one) => one == feed,
         });
         let mut evicted = self.evicted.iter();
-        asked && !evicted.any(|(one, through)| one == feed && *through >= position)
+        let doubtful = self.forgotten >= position
+            && evicted.any(|(one, through)| one == feed && *through >= position);
+        asked && !doubtful
     }
 }
 

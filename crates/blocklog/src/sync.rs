@@ -255,9 +255,9 @@ impl Sync {
             (self.round_open, self.push_wanted) = (false, false);
             return Ok(None);
         }
-        let may_push = self.push_wanted && !upstream.healing && upstream.epoch.is_some();
+        let may_push = may_push(upstream, &lanes);
         let push_turn = !(self.pushed_last && self.round_open);
-        if may_push && push_turn {
+        if self.push_wanted && may_push && push_turn {
             if let Some(request) = self.push(store, now_ms, &lanes)? {
                 return Ok(Some(request));
             }
@@ -271,7 +271,7 @@ impl Sync {
             Some(request) => Ok(Some(request)),
             None => {
                 self.close_round(store, upstream)?;
-                if self.push_wanted && !upstream.healing && upstream.epoch.is_some() {
+                if self.push_wanted && may_push {
                     return self.next_request(store, now_ms);
                 }
                 Ok(None)
@@ -340,8 +340,12 @@ impl Sync {
             block: held.block,
             hash: held.hash,
         });
+        // Positions count only in the history that was pulled.
+        let furthest = lanes.iter().filter(|lane| lane.cursor.is_some());
+        let furthest = furthest.max_by_key(|lane| lane.after);
         let request = Request::Append(AppendRequest {
             namespace,
+            cursor: furthest.and_then(|lane| lane.cursor.clone()),
             blocks: blocks.collect(),
         });
         self.pushed_last = true;
@@ -401,6 +405,12 @@ impl Sync {
         });
         Ok(Some(self.send(now_ms, request, doing)))
     }
+}
+
+/// Whether every lane knows where it starts, in a history that is not in doubt: a
+/// position from before that would never be pulled, and so never be questioned.
+fn may_push(upstream: Upstream, lanes: &[Lane]) -> bool {
+    upstream.epoch.is_some() && !upstream.healing && lanes.iter().all(|lane| lane.resolved)
 }
 
 fn feed_of(target: &Target) -> Option<String> {

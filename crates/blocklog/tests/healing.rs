@@ -166,6 +166,27 @@ fn a_block_lost_in_a_rollback_is_pushed_though_its_position_was_evicted_since() 
 }
 
 #[test]
+fn it_is_pushed_also_where_the_rollback_cannot_be_seen() {
+    let mut pair = Pair::new();
+    pair.write("first");
+    pair.settle();
+    let copy = pair.server.snapshot();
+    let lost = pair.write("lost");
+    let push = pair.step(Input::Changed).unwrap();
+    let reply = pair.answer(push);
+    pair.step(Input::Reply(&reply));
+    pair.step(Input::Lost);
+    // The cursor stands before what was lost, and the server has grown past it.
+    pair.server = copy;
+    pair.write_at_server(3);
+    pair.evict_at_server();
+    pair.settle();
+    assert_eq!(pair.sync.report().healed, 0);
+    assert_eq!(pair.held_by_server(&lost).unwrap().position, Some(5));
+    assert_eq!(pair.position(&lost), Some(5));
+}
+
+#[test]
 fn what_the_authority_evicted_on_purpose_is_not_brought_back_by_healing() {
     let mut pair = Pair::new();
     let archived = pair.write("archived");
@@ -191,6 +212,48 @@ fn what_the_authority_has_forgotten_to_have_evicted_is_left_alone() {
     assert_eq!(pair.sync.report().unplaced, 0);
     assert_eq!(pair.position(&archived), Some(1));
     assert_eq!(pair.held_by_server(&archived), None);
+}
+
+#[test]
+fn a_push_to_another_history_than_the_pulled_one_appends_nothing() {
+    let mut pair = Pair::new();
+    let copy = pair.server.snapshot();
+    let first = pair.write("first");
+    pair.settle();
+    let later = std::mem::replace(&mut pair.server, copy);
+    let second = pair.write("second");
+    let push = pair.step(Input::Changed).unwrap();
+    let reply = pair.answer(push);
+    pair.step(Input::Reply(&reply));
+    assert_eq!(pair.held_by_server(&second), None);
+    assert_eq!(
+        (pair.position(&first), pair.position(&second)),
+        (Some(1), None)
+    );
+    // A later copy is found: had a position of the older one been taken, it would look right.
+    pair.server = later;
+    pair.step(Input::Lost);
+    pair.settle();
+    assert_eq!(
+        (pair.position(&first), pair.position(&second)),
+        (Some(1), Some(2))
+    );
+}
+
+#[test]
+fn nothing_is_pushed_before_every_lane_knows_where_it_starts() {
+    let mut pair = Pair::new();
+    pair.settle();
+    let tail = Target::Feed("g".into());
+    pair.replica
+        .set_lane(SPACE, &tail, Some(Mode::Tail))
+        .unwrap();
+    pair.write("waits");
+    let first = pair.step(Input::Changed).unwrap();
+    assert!(matches!(first.1, Request::Query(_)));
+    let reply = pair.answer(first);
+    let second = pair.step(Input::Reply(&reply)).unwrap();
+    assert!(matches!(second.1, Request::Append(_)));
 }
 
 #[test]

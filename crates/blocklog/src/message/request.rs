@@ -134,6 +134,8 @@ pub struct SubscribeRequest {
 pub struct AppendRequest {
     /// For feeds that are new.
     pub namespace: Option<String>,
+    /// A cursor this log gave: without its history nothing is appended.
+    pub cursor: Option<String>,
     /// The blocks, hashed for the space.
     pub blocks: Vec<Sealed>,
 }
@@ -233,6 +235,9 @@ impl Request {
             Self::Append(append) => {
                 if let Some(namespace) = &append.namespace {
                     put("namespace", json!(namespace));
+                }
+                if let Some(cursor) = &append.cursor {
+                    put("cursor", json!(cursor));
                 }
                 put("blocks", append.blocks.iter().map(sealed_to_json).collect());
             }
@@ -385,6 +390,7 @@ fn append(object: &Object, space: &str, limits: &Limits) -> Result<AppendRequest
     }
     Ok(AppendRequest {
         namespace: field::id(object, "namespace", limits)?,
+        cursor: field::text(object, "cursor")?.map(str::to_owned),
         blocks: sealed,
     })
 }

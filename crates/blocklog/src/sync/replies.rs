@@ -41,7 +41,7 @@ impl Sync {
             (_, Err(Fault::Replaced { epoch, .. } | Fault::RolledBack { epoch, .. })) => {
                 self.heal(store, now_ms, *epoch)?;
             }
-            (Doing::Pull(_), Err(Fault::BadCursor)) => {
+            (_, Err(Fault::BadCursor)) => {
                 self.heal(store, now_ms, upstream.epoch.unwrap_or(Epoch([0; 16])))?;
             }
             (_, Err(Fault::RateLimited { retry_after_ms })) => {
@@ -126,7 +126,6 @@ impl Sync {
             .filter(|held| wanted(&held.block.feed))
             .cloned()
             .collect();
-        let evicted = evicted(upstream, answer);
         let pulled = Pulled {
             targets: &pull.targets,
             apart: &pull.apart,
@@ -135,7 +134,8 @@ impl Sync {
             cursor: &answer.next_cursor,
             epoch: answer.epoch,
             blocks: &blocks,
-            evicted: &evicted,
+            evicted: &answer.evicted,
+            forgotten: answer.forgotten,
         };
         let adopted = store.adopt(&self.space, &pulled, now_ms)?;
         self.report.pulled += adopted.added;
@@ -166,22 +166,6 @@ impl Sync {
         self.failures = self.failures.saturating_add(1);
         self.resume_ms = now_ms + pause.min(self.settings.pause_ms_max);
         Ok(())
-    }
-}
-
-/// Where what the page lacks counts as evicted.
-///
-/// In the midst of a healing the positions held are another history's: a block
-/// at one that was evicted may never have come to this authority. It waits, is
-/// pushed, and the authority knows it again; unless it has forgotten.
-fn evicted(upstream: Upstream, answer: &Blocks) -> Vec<(String, u64)> {
-    let feeds = answer.evicted.iter().cloned();
-    if upstream.healing {
-        feeds
-            .map(|(feed, through)| (feed, through.min(answer.forgotten)))
-            .collect()
-    } else {
-        feeds.collect()
     }
 }
 

@@ -120,17 +120,20 @@ pub fn a_pulled_range_takes_back_positions_it_lacks(store: Store<'_>) {
     );
 }
 
-pub fn evicted_blocks_are_not_taken_for_lost(store: Store<'_>) {
+/// The page forgets up to 2.
+pub fn only_what_may_be_evicted_and_forgotten_is_not_taken_for_lost(store: Store<'_>) {
     replica(store);
-    let three = [
+    let four = [
         theirs("f", "z", 1, 1),
-        theirs("f", "z", 2, 2),
-        theirs("g", "z", 3, 3),
+        theirs("g", "z", 2, 2),
+        theirs("f", "z", 3, 3),
+        theirs("g", "z", 4, 4),
     ];
-    adopt(store, 0, 3, &three);
-    let report = adopt_evicted(store, 0, 3, &three[2..], &[("f".to_owned(), 1)]);
-    assert_eq!(report.unplaced, 1);
-    assert_eq!(all(store), ["1:z1", "3:z3", "-:z2"]);
+    adopt(store, 0, 4, &four);
+    let evicted = [("f".to_owned(), 3), ("g".to_owned(), 1)];
+    let report = adopt_evicted(store, 0, 4, &four[3..], &evicted);
+    assert_eq!(report.unplaced, 2);
+    assert_eq!(all(store), ["1:z1", "4:z4", "-:z2", "-:z3"]);
 }
 
 pub fn a_taken_position_sends_its_holder_back_to_wait(store: Store<'_>) {

@@ -48,7 +48,7 @@ macro_rules! promises {
                 a_known_position_ahead_of_the_pull_is_provisional,
                 a_pulled_page_repairs_a_lost_acknowledgement,
                 a_pulled_range_takes_back_positions_it_lacks,
-                evicted_blocks_are_not_taken_for_lost,
+                only_what_may_be_evicted_and_forgotten_is_not_taken_for_lost,
                 a_taken_position_sends_its_holder_back_to_wait,
                 a_conflicting_block_gives_way_and_is_kept_aside,
                 what_the_authority_refuses_is_not_pushed_again,
@@ -210,6 +210,7 @@ fn adopt_evicted(
         epoch: epoch(1),
         blocks,
         evicted,
+        forgotten: 2,
     };
     store.adopt(SPACE, &pulled, 9000).unwrap()
 }

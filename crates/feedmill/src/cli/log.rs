@@ -324,6 +324,7 @@ async fn append(
                 .ok_or(Trouble::Nonsense("the feed has used up its sequences"))?;
             let request = Request::Append(AppendRequest {
                 namespace: namespace.map(str::to_owned),
+                cursor: None,
                 blocks,
             });
             let message = request.to_message(&RequestId::text("append"));
