@@ -57,15 +57,14 @@ pub(super) fn draw(connection: &Connection, position: i64, limit: usize) -> Resu
     let start: i64 = connection
         .prepare_cached("SELECT coalesce(max(first), 0) FROM outbox WHERE first <= ?1")?
         .query_row([position + 1], |row| row.get(0))?;
+    // A row of which nothing is wanted must not be fetched: it may be a megabyte, and is asked for
+    // many times a second while nothing happens.
     let mut statement = connection.prepare_cached(
-        "SELECT first, last, changes FROM outbox WHERE first >= ?1 ORDER BY first",
+        "SELECT first, last, changes FROM outbox WHERE first >= ?1 AND last > ?2 ORDER BY first",
     )?;
-    let mut rows = statement.query([start])?;
+    let mut rows = statement.query([start, position])?;
     while let Some(row) = rows.next()? {
         let (first, last): (i64, i64) = (row.get(0)?, row.get(1)?);
-        if last <= position {
-            continue;
-        }
         let bytes = row.get_ref(2)?.as_blob()?;
         let changes: Vec<Change> = serde_json::from_slice(bytes).map_err(|error| {
             Error::FromSqlConversionFailure(2, rusqlite::types::Type::Blob, error.into())
@@ -78,4 +77,35 @@ pub(super) fn draw(connection: &Connection, position: i64, limit: usize) -> Resu
         }
     }
     Ok(drawn)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// Bytes this thread has read from files.
+    fn bytes_read() -> u64 {
+        let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        let count = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+        count.unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn whoever_has_seen_everything_does_not_fetch_the_last_row_again() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let connection = Connection::open(file.path()).unwrap();
+        connection
+            .pragma_update(None, "journal_mode", "wal")
+            .unwrap();
+        let table = "CREATE TABLE outbox (first INTEGER PRIMARY KEY, last INTEGER, changes BLOB)";
+        connection.execute(table, []).unwrap();
+        let row = "INSERT INTO outbox VALUES (1, 5000, zeroblob(1000000))";
+        connection.execute(row, []).unwrap();
+        draw(&connection, 5000, 1).unwrap();
+        let before = bytes_read();
+        assert_eq!(draw(&connection, 5000, 1).unwrap().changes, []);
+        let read = bytes_read() - before;
+        assert!(read < 100_000, "{read} bytes were read to find nothing new");
+        assert!(draw(&connection, 4999, 1).is_err(), "zeros are no changes");
+    }
 }
