@@ -85,5 +85,53 @@ export async function testReplica({ log: { LogReplica, blockHash, newKey, actorO
   await until("what is right is kept", async () => (await texts(wary, "f")) === (await texts(ada, "f")))
   await Promise.all([signer, wary].map((log) => log.close()))
 
+  await testRestored({ open, until, check, texts })
+
   await Promise.all([ada, bob, partial, offline].map((log) => log.close()))
+}
+
+// A server that was brought back from a copy says so when it is pushed to, and may have evicted
+// what stood at a position since. The real one answers, but for what `meddle` puts in its mouth.
+async function testRestored({ open, until, check, texts }) {
+  let pushes = []
+  let meddle = {}
+  const restored = async (address, options) => {
+    const request = JSON.parse(options.body)
+    const isPush = address.endsWith("/append")
+    if (isPush) pushes.push(request)
+    if (isPush && meddle.epoch) {
+      const { epoch, then } = meddle
+      meddle = then ?? {}
+      return { json: async () => ({ requestId: request.requestId, error: "rolledBack", epoch, maxPosition: 0 }) }
+    }
+    const answer = await (await fetch(address, options)).json()
+    if (!isPush && meddle.evicted) {
+      const { position } = meddle.evicted
+      answer.blocks = answer.blocks.filter((block) => block.position !== position)
+      answer.evicted = [{ feedId: "h", through: position }]
+      if (meddle.forgotten) answer.forgotten = position
+    }
+    return { json: async () => answer }
+  }
+  const carol = await open("restored", "carol", { fetch: restored })
+  const settled = async () => (await carol.status()).waiting === 0 && !meddle.epoch
+  await carol.append("h", "first")
+  await until("a block is pushed", settled)
+  const [first] = await carol.read({ feedId: "h" })
+  await until("and pulled", async () => (await carol.status()).after >= first.position)
+
+  for (const forgotten of [false, true]) {
+    pushes = []
+    meddle = { ...(await carol.status()), then: { evicted: first, forgotten } }
+    await carol.append("h", forgotten ? "third" : "second")
+    await until("a push to another history is refused, healed and repeated", settled)
+    check("it names the history it is meant for", typeof pushes[0].cursor === "string")
+    const again = pushes.some(({ blocks }) => blocks.some(({ sequence }) => sequence === first.sequence))
+    check(`a block that was evicted is ${forgotten ? "left alone if that is forgotten" : "asked about"}`, again !== forgotten)
+    const [now] = await carol.read({ feedId: "h" })
+    check("and stands where it stood", now.position === first.position)
+    meddle = {}
+  }
+  check("nothing came twice", (await texts(carol, "h")) === "first second third")
+  await carol.close()
 }

@@ -227,7 +227,7 @@ export class LogReplica extends EventTarget {
         })
       } catch (error) {
         if (error.code === "unknownSpace" && !state.epoch) return
-        if (!["replaced", "rolledBack", "badCursor"].includes(error.code)) throw error
+        if (!isOtherHistory(error)) throw error
         await this.#heal(error.answer.epoch)
         continue
       }
@@ -284,10 +284,16 @@ export class LogReplica extends EventTarget {
     // One append names one namespace; a block pulled from a server has its own.
     const namespace = waiting[0].namespace ?? this.#namespace
     const batch = waiting.filter((block) => (block.namespace ?? this.#namespace) === namespace)
+    // Positions count only in the history that was pulled, so a push names it.
+    const { cursor } = (await this.#look((stores) => get(stores.state, "state"))) ?? {}
     let answer
     try {
-      answer = await this.#ask("append", { namespace, blocks: batch.map(wire) })
+      answer = await this.#ask("append", { namespace, cursor, blocks: batch.map(wire) })
     } catch (error) {
+      if (isOtherHistory(error)) {
+        await this.#heal(error.answer.epoch)
+        return true
+      }
       if (!error.answer?.blocks || error.code === "spaceFull") throw error
       await this.#change((stores) => {
         for (const refused of error.answer.blocks) {
@@ -357,6 +363,11 @@ export class LogReplica extends EventTarget {
   }
 }
 
+/** Whether the server no longer has the history that a cursor is from. */
+function isOtherHistory({ code }) {
+  return ["replaced", "rolledBack", "badCursor"].includes(code)
+}
+
 /** Make what is held in (after, covered] equal to the page. True if anything changed. */
 async function adopt(stores, state, page) {
   const present = new Set(page.blocks.map(keyOf))
@@ -365,8 +376,9 @@ async function adopt(stores, state, page) {
   if (page.covered > page.after) {
     const range = IDBKeyRange.bound(page.after, page.covered, true, false)
     for (const held of await all(stores.blocks.index("position"), range)) {
-      const isEvicted = (evicted.get(held.feedId) ?? 0) >= held.position
-      if (!present.has(held.key) && !isEvicted) {
+      // What was evicted is known again when it is pushed, unless that is long ago.
+      const through = Math.min(evicted.get(held.feedId) ?? 0, page.forgotten ?? 0)
+      if (!present.has(held.key) && held.position > through) {
         unplace(stores, held)
         changed = true
       }
