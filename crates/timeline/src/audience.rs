@@ -14,11 +14,11 @@
 //! Most followed keys have one active reader and nothing else to remember, so
 //! that reader stands in the index itself and only the others have a [`Key`].
 
+use crate::ahead::fetch;
 use crate::column::Column;
 use crate::shards::Quick;
 use crate::sorted::Sorted;
 use std::collections::HashSet;
-use std::hint::black_box;
 
 /// What the index holds of a key: nobody, the slot of its only reader, or the
 /// number of its [`Key`].
@@ -220,18 +220,10 @@ impl Audience {
 
     /// Fetches what joining these keys will need, so that the waits overlap.
     pub(crate) fn warm(&self, keys: &[u32]) {
-        let mut seen = keys.iter().fold(0, |seen, &key| seen ^ self.touch(key)) as usize;
-        let found = |key: &u32| self.key(*key);
-        seen ^= keys
-            .iter()
-            .filter_map(found)
-            .map(|key| key.readers.len())
-            .sum::<usize>();
-        let lasts = keys
-            .iter()
-            .filter_map(found)
-            .map(|key| key.readers.touch_last());
-        black_box((seen, lasts.fold(0, |seen, last| seen ^ last)));
+        fetch(keys.iter().map(|&key| self.touch(key)));
+        let found = keys.iter().filter_map(|&key| self.key(key));
+        fetch(found.clone().map(|key| key.readers.len()));
+        fetch(found.map(|key| key.readers.touch_last()));
     }
 
     pub(crate) fn join(&mut self, key: u32, slot: u32) {

@@ -297,7 +297,7 @@ impl Feed {
         now_us: i64,
     ) -> Registered {
         if let Some(slot) = self.readers.slot_of(reader) {
-            self.readers.touch(slot, now_us);
+            self.readers.note_read(slot, now_us);
             return Registered::Active;
         }
         if !self.changes.holds(reader, as_of) {
@@ -324,7 +324,7 @@ impl Feed {
         };
         self.reader_bytes += state.bytes();
         let slot = self.readers.enter(state);
-        self.readers.touch(slot, now_us);
+        self.readers.note_read(slot, now_us);
         if stage != Stage::Scanning {
             self.joining.push_back(slot);
         }

@@ -9,6 +9,7 @@
 //! tips lie in one array and cost one look each. Outboxes are opened in the
 //! order of their tips and only while a tip could beat the best candidate.
 
+use crate::ahead::fetch;
 use crate::lane::{Lane, latest_of, second_at_or_after};
 use crate::records::Position;
 use crate::ring::RingWalk;
@@ -16,7 +17,6 @@ use crate::sequence::{Sequence, Walk};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::hint::black_box;
 
 /// A record a page may show.
 #[derive(Debug, Clone, Copy)]
@@ -162,7 +162,7 @@ impl<'a> Gather<'a> {
             walk.pass(first_older(lane, slot, before));
         }
         let rows = walk.clone().take(wanted);
-        black_box(rows.fold(0, |seen, number| seen ^ lane.records.time_us(number)));
+        fetch(rows.map(|number| lane.records.time_us(number)));
         self.begin(lane_at, lane, Numbers::Ring(walk));
     }
 

@@ -11,6 +11,8 @@
 
 pub mod merge;
 
+mod ahead;
+
 mod column;
 
 mod sorted;
@@ -53,6 +55,7 @@ mod reading;
 
 mod timelines;
 
+pub use ahead::fetch;
 pub use feed::Registered;
 pub use lane::{Inserted, NewRecord};
 pub use page::{Entry, Read, Request, Target};

@@ -101,7 +101,7 @@ impl Readers {
     }
 
     /// Notes that the reader of `slot` read now.
-    pub(crate) fn touch(&self, slot: u32, now_us: i64) {
+    pub(crate) fn note_read(&self, slot: u32, now_us: i64) {
         if let Some(read_at) = self.read_at.get(slot) {
             read_at.store(second_of(now_us), Ordering::Relaxed);
         }

@@ -79,7 +79,7 @@ impl Feed {
         if reader.as_of > reading.position {
             return Read::Cold;
         }
-        self.readers.touch(slot, request.now_us);
+        self.readers.note_read(slot, request.now_us);
         let Some(lanes) = self.lanes_of(request.target) else {
             return Read::Below;
         };

@@ -13,12 +13,12 @@
 //! needed only when the sweep takes entries out. A body starts small and moves
 //! to one twice as wide when full. It holds a multiple of eight entries always.
 
+use crate::ahead::fetch;
 use crate::column::Column;
 use crate::line::{KEPT_MAX, Line, SPILL, STAGED_MAX};
 use crate::records::Records;
 use crate::slab::Slab;
 use std::cmp::Ordering;
-use std::hint::black_box;
 
 /// Entries a late record is compared with before its place is searched by halves.
 const STEPS_MAX: usize = 4;
@@ -173,7 +173,7 @@ impl Rings {
     #[inline]
     fn push_block(&mut self, block: impl Iterator<Item = Push> + Clone, records: &Records) -> u64 {
         let lines = block.clone().map(|push| self.lines.get(push.slot));
-        black_box(lines.fold(0, |seen, line| seen ^ line.map_or(0, Line::touch)));
+        fetch(lines.map(|line| line.map_or(0, Line::touch)));
         let mut written = 0;
         for push in block {
             let Some(line) = self.lines.get_mut(push.slot) else {
@@ -189,8 +189,7 @@ impl Rings {
         }
         if !self.slow.is_empty() {
             let mut slow = std::mem::take(&mut self.slow);
-            let fetched = slow.iter().map(|push| self.touch_slow(push.slot, records));
-            black_box(fetched.fold(0, |seen, touched| seen ^ touched));
+            fetch(slow.iter().map(|push| self.touch_slow(push.slot, records)));
             for push in slow.drain(..) {
                 written += u64::from(self.push_slow(push, records));
             }

@@ -12,6 +12,7 @@
 //! [`Timelines::begin`] before the changes of each position, and
 //! [`Timelines::step`] between batches.
 
+use crate::ahead::fetch;
 use crate::feed::{Feed, Registered};
 use crate::lane::{Inserted, NewRecord};
 use crate::page::{Entry, Read, Request};
@@ -21,7 +22,6 @@ use crate::shards::Quick;
 use crate::sweep::{Due, Sweep};
 use crate::warm::BATCH;
 use std::collections::HashSet;
-use std::hint::black_box;
 
 /// What the engine holds and has done; for metrics.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -296,7 +296,7 @@ impl Timelines {
             let lane = lanes.get(entry.target);
             lane.map_or(0, |lane| lane.records.touch_uri(entry.number))
         };
-        black_box(entries.iter().fold(0, |seen, entry| seen ^ touch(entry)));
+        fetch(entries.iter().map(touch));
         for entry in entries {
             let RecordId(id) = entry.id;
             if let Some(lane) = lanes.get(entry.target) {

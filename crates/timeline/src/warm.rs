@@ -9,12 +9,12 @@
 //! memory. Of many records at once the first pointers can be followed together,
 //! then the second ones, and so on: the waits overlap, and a post costs a third.
 
+use crate::ahead::fetch;
 use crate::audience::Followers;
 use crate::feed::Feed;
 use crate::lane::NewRecord;
 use crate::sequence::Sequence;
 use crate::settings::KeyId;
-use std::hint::black_box;
 
 /// Records whose memory is fetched together.
 pub(crate) const BATCH: usize = 64;
@@ -33,13 +33,10 @@ impl Feed {
         let Some(lane) = self.lanes.get(target) else {
             return;
         };
-        let mut seen = 0;
         // The first key is nearly always the only one; others are fetched when needed.
         let keys = records.iter().filter_map(|record| record.keys.first());
-        for &KeyId(key) in keys.clone() {
-            seen ^= lane.tip_second(key);
-            seen ^= self.audience.touch(key);
-        }
+        let known = keys.clone();
+        fetch(known.map(|&KeyId(key)| lane.tip_second(key) ^ self.audience.touch(key)));
         let mut trails = [Trail::default(); BATCH];
         for (trail, &KeyId(key)) in trails.iter_mut().zip(keys) {
             *trail = Trail {
@@ -48,13 +45,11 @@ impl Feed {
                 readers: Some(self.audience.followers(key)),
             };
         }
-        for trail in &trails {
-            seen ^= trail.outbox.and_then(Sequence::newest).unwrap_or(0);
-            seen ^= trail
-                .prefix
-                .map_or(0, |prefix| lane.records.touch_prefix(prefix));
-            seen ^= trail.readers.map_or(0, |readers| readers.touch());
-        }
-        black_box(seen);
+        fetch(trails.iter().map(|trail| {
+            let newest = trail.outbox.and_then(Sequence::newest);
+            let prefix = trail.prefix.map(|prefix| lane.records.touch_prefix(prefix));
+            let readers = trail.readers.map(|readers| readers.touch());
+            newest.unwrap_or(0) ^ prefix.unwrap_or(0) ^ readers.unwrap_or(0)
+        }));
     }
 }

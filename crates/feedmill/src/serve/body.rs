@@ -1,13 +1,15 @@
 //! Response bodies, put together from stored JSON without parsing it again.
 
 use std::borrow::Borrow;
-use std::hint::black_box;
 
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::Answer;
 use crate::store::Row;
 use crate::store::shown::{Shown, push_text};
+
+/// What memory is fetched by.
+const LINE_BYTES: usize = 64;
 
 /// Appends a JSON string.
 pub fn push_string(out: &mut String, text: &str) {
@@ -43,14 +45,17 @@ pub(super) fn page<S: Borrow<Shown>>(
 
 /// The tag of such a page: of its records' own tags, and of all that is not theirs.
 fn tag<S: Borrow<Shown>>(rows: &[S], extras: &[String], cursor: Option<&str>, rest: &str) -> u64 {
+    let and = |seen: u64, tag: u64| xxh3_64_with_seed(&tag.to_le_bytes(), seen);
     let of = |text: &str| xxh3_64(text.as_bytes());
-    let records = rows.iter().enumerate().flat_map(|(index, row)| {
-        let extra = extras.get(index).map_or("", String::as_str);
-        [row.borrow().tag(), of(extra)]
+    let records = rows
+        .iter()
+        .fold(0, |seen, row| and(seen, row.borrow().tag()));
+    let extras = extras.iter().take(rows.len()).enumerate();
+    let extras = extras.filter(|(_, extra)| !extra.is_empty());
+    let records = extras.fold(records, |seen, (index, extra)| {
+        and(and(seen, index as u64), of(extra))
     });
-    let tags = records.chain([of(cursor.unwrap_or_default()), of(rest)]);
-    let bytes: Vec<u8> = tags.flat_map(u64::to_le_bytes).collect();
-    xxh3_64(&bytes)
+    and(and(records, of(cursor.unwrap_or_default())), of(rest))
 }
 
 /// `{"records": […]`, with each record's further fields.
@@ -58,11 +63,10 @@ fn open_page<S: Borrow<Shown>>(rows: &[S], extras: &[String]) -> String {
     let fields: usize = extras.iter().map(String::len).sum();
     let records: usize = rows.iter().map(|row| row.borrow().json().len() + 2).sum();
     let mut out = String::with_capacity(records + fields + 400);
-    // The texts lie anywhere in memory: asked for together, they come together.
     let lines = rows
         .iter()
-        .flat_map(|row| row.borrow().json().as_bytes().iter().step_by(64));
-    black_box(lines.fold(0, |seen, byte| seen ^ byte));
+        .flat_map(|row| row.borrow().json().as_bytes().chunks(LINE_BYTES));
+    timeline::fetch(lines.filter_map(|line| line.first().copied()));
     out.push_str("{\"records\":[");
     for (index, row) in rows.iter().enumerate() {
         if index > 0 {

@@ -22,6 +22,7 @@ use super::params::Params;
 use super::{Answer, Server, body, cursor, reply};
 use crate::config::Config;
 use crate::identity::Resolver;
+use crate::store::shown::push_escaped;
 use crate::store::{Lens, Position};
 
 pub(super) const SKELETON: &str = "app.bsky.feed.getFeedSkeleton";
@@ -161,15 +162,13 @@ fn wanted<'a>(
 fn write<'a>(scope: &str, uris: impl Iterator<Item = &'a str>, next: Option<&Position>) -> String {
     let mut out = String::with_capacity(POSTS_MAX * 100);
     out.push_str("{\"feed\":[");
-    let mut before = "";
+    let (mut before, mut end) = ("{\"post\":\"", "]");
     for uri in uris {
         out.push_str(before);
-        before = ",";
-        out.push_str("{\"post\":");
-        body::push_string(&mut out, uri);
-        out.push('}');
+        push_escaped(&mut out, uri);
+        (before, end) = ("\"},{\"post\":\"", "\"}]");
     }
-    out.push(']');
+    out.push_str(end);
     let next = next.map(|next| cursor::write(scope, next));
     body::push_cursor(&mut out, next.as_deref());
     out.push('}');

@@ -177,13 +177,20 @@ pub fn needs_escape(text: &str) -> bool {
 
 /// Appends a JSON string.
 pub fn push_text(out: &mut String, text: &str) {
+    out.push('"');
+    push_escaped(out, text);
+    out.push('"');
+}
+
+/// Appends what stands between the quotes of a JSON string.
+pub fn push_escaped(out: &mut String, text: &str) {
     if needs_escape(text) {
-        out.push_str(&serde_json::Value::from(text).to_string());
-        return;
+        let quoted = serde_json::Value::from(text).to_string();
+        let within = quoted.strip_prefix('"');
+        out.push_str(within.and_then(|rest| rest.strip_suffix('"')).unwrap_or(""));
+    } else {
+        out.push_str(text);
     }
-    out.push('"');
-    out.push_str(text);
-    out.push('"');
 }
 
 #[cfg(test)]

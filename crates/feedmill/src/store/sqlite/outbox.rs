@@ -79,7 +79,7 @@ pub(super) fn draw(connection: &Connection, position: i64, limit: usize) -> Resu
     Ok(drawn)
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
