@@ -63,10 +63,10 @@ fn open_page<S: Borrow<Shown>>(rows: &[S], extras: &[String]) -> String {
     let fields: usize = extras.iter().map(String::len).sum();
     let records: usize = rows.iter().map(|row| row.borrow().json().len() + 2).sum();
     let mut out = String::with_capacity(records + fields + 400);
-    let lines = rows
-        .iter()
-        .flat_map(|row| row.borrow().json().as_bytes().chunks(LINE_BYTES));
-    timeline::fetch(lines.filter_map(|line| line.first().copied()));
+    for row in rows {
+        let lines = row.borrow().json().as_bytes().chunks(LINE_BYTES);
+        timeline::fetch(lines.map(|line| line.first().copied().unwrap_or(0)));
+    }
     out.push_str("{\"records\":[");
     for (index, row) in rows.iter().enumerate() {
         if index > 0 {
