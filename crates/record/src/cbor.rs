@@ -1,8 +1,7 @@
 //! Strict DAG-CBOR: the one byte form every block of the network has.
 //!
 //! In:    bytes from anywhere, or a [`Value`](crate::value::Value) to write.
-//! Out:   a [`Value`](crate::value::Value) that borrows the bytes; canonical bytes; or AT Protocol
-//!        JSON written straight from the bytes.
+//! Out:   a [`Value`](crate::value::Value) that borrows the bytes; or canonical bytes.
 //! Never: a second byte form of the same value accepted: no indefinite or
 //!        padded lengths, no floats, no tag but 42, no unsorted or repeated
 //!        keys, no text that is not UTF-8, nothing nested deeper than
@@ -14,12 +13,10 @@
 
 mod decode;
 mod encode;
-mod json;
 mod reader;
 
 pub use decode::{decode, decode_first};
 pub use encode::{Writer, encode};
-pub use json::to_json;
 pub use reader::{Fields, Major, Reader};
 
 /// Containers inside containers that are still read.

@@ -10,8 +10,7 @@
 //! tree as a map, so what is written here can always be read here again.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::io::Write;
+use std::fmt::{self, Write as _};
 
 use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -84,42 +83,42 @@ pub fn from_json(text: &str) -> Result<Value<'_>, JsonError> {
 }
 
 /// Appends `value` as JSON; keys keep their canonical order.
-pub fn to_json(value: &Value<'_>, out: &mut Vec<u8>) {
+pub fn to_json(value: &Value<'_>, out: &mut String) {
     match value {
-        Value::Null => out.extend_from_slice(b"null"),
-        Value::Bool(true) => out.extend_from_slice(b"true"),
-        Value::Bool(false) => out.extend_from_slice(b"false"),
-        Value::Int(int) => write!(out, "{int}").expect("a Vec takes all that is written"),
+        Value::Null => out.push_str("null"),
+        Value::Bool(true) => out.push_str("true"),
+        Value::Bool(false) => out.push_str("false"),
+        Value::Int(int) => write!(out, "{int}").expect("a String takes all that is written"),
         Value::Text(text) => write_text(text, out),
         Value::Bytes(bytes) => {
-            out.extend_from_slice(b"{\"$bytes\":\"");
-            out.extend_from_slice(BASE64.encode(bytes).as_bytes());
-            out.extend_from_slice(b"\"}");
+            out.push_str("{\"$bytes\":\"");
+            BASE64.encode_string(bytes, out);
+            out.push_str("\"}");
         }
         Value::Link(cid) => {
-            write!(out, "{{\"$link\":\"{cid}\"}}").expect("a Vec takes all that is written");
+            write!(out, "{{\"$link\":\"{cid}\"}}").expect("a String takes all that is written");
         }
         Value::List(items) => {
-            out.push(b'[');
+            out.push('[');
             for (index, item) in items.iter().enumerate() {
                 if index > 0 {
-                    out.push(b',');
+                    out.push(',');
                 }
                 to_json(item, out);
             }
-            out.push(b']');
+            out.push(']');
         }
         Value::Map(fields) => {
-            out.push(b'{');
+            out.push('{');
             for (index, (key, field)) in fields.iter().enumerate() {
                 if index > 0 {
-                    out.push(b',');
+                    out.push(',');
                 }
                 write_text(key, out);
-                out.push(b':');
+                out.push(':');
                 to_json(field, out);
             }
-            out.push(b'}');
+            out.push('}');
         }
     }
 }
@@ -156,31 +155,29 @@ fn check_blob(fields: &[(Cow<'_, str>, Value<'_>)]) -> Result<(), ModelError> {
     }
 }
 
-fn write_text(text: &str, out: &mut Vec<u8>) {
-    out.push(b'"');
-    let mut rest = text.as_bytes();
-    while let Some(plain) = rest
-        .iter()
-        .position(|&byte| byte < 0x20 || matches!(byte, b'"' | b'\\'))
-    {
-        let Some((before, [special, after @ ..])) = rest.split_at_checked(plain) else {
-            break;
-        };
-        out.extend_from_slice(before);
-        match special {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            control => {
-                write!(out, "\\u{control:04x}").expect("a Vec takes all that is written");
-            }
+/// UTF-8 goes through as it is; only what JSON forbids is escaped.
+fn write_text(text: &str, out: &mut String) {
+    out.push('"');
+    let mut rest = text;
+    let forbidden = |byte: u8| byte < 0x20 || matches!(byte, b'"' | b'\\');
+    while let Some(at) = rest.bytes().position(forbidden) {
+        let (before, odd) = rest.split_at_checked(at).unwrap_or((rest, ""));
+        out.push_str(before);
+        let mut letters = odd.chars();
+        match letters.next() {
+            Some('"') => out.push_str("\\\""),
+            Some('\\') => out.push_str("\\\\"),
+            Some('\n') => out.push_str("\\n"),
+            Some('\r') => out.push_str("\\r"),
+            Some('\t') => out.push_str("\\t"),
+            Some(control) => write!(out, "\\u{:04x}", u32::from(control))
+                .expect("a String takes all that is written"),
+            None => {}
         }
-        rest = after;
+        rest = letters.as_str();
     }
-    out.extend_from_slice(rest);
-    out.push(b'"');
+    out.push_str(rest);
+    out.push('"');
 }
 
 /// One value at a depth; text is borrowed from the input where no escape

@@ -244,11 +244,9 @@ fn refused(claim: Claim<'_>, cid: Option<Cid>, body: String, fault: DeadLetter) 
 
 /// A record as JSON text, which will have about so many bytes.
 fn text(value: &Value<'_>, bytes: usize) -> String {
-    let mut text = Vec::with_capacity(bytes);
+    let mut text = String::with_capacity(bytes);
     json::to_json(value, &mut text);
-    // It is made of texts, so nothing is ever replaced.
-    String::from_utf8(text)
-        .unwrap_or_else(|odd| String::from_utf8_lossy(odd.as_bytes()).into_owned())
+    text
 }
 
 fn letter(claim: Claim<'_>) -> DeadLetter {

@@ -93,8 +93,7 @@ fn received(record: &Value<'_>, path: &str) -> String {
     let Some(value) = value else {
         return "nothing".into();
     };
-    let mut text = Vec::new();
+    let mut text = String::new();
     record::json::to_json(value, &mut text);
-    let text = String::from_utf8_lossy(&text);
     text.chars().take(RECEIVED_CHARS_MAX).collect()
 }

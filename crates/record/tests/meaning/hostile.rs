@@ -63,9 +63,8 @@ fn settle(catalog: &Catalog, nsid: &str, record: &Value<'_>) -> Result<(), TestC
     links::along(record, "reply.root.uri", &mut |_, _| {});
     match verdict {
         Ok(()) => {
-            let mut text = Vec::new();
+            let mut text = String::new();
             to_json(record, &mut text);
-            let text = String::from_utf8(text).unwrap();
             prop_assert_eq!(&from_json(&text).unwrap(), record);
         }
         Err(fault) => {

@@ -11,9 +11,9 @@ use serde_json::Value as Json;
 use crate::fixtures;
 
 fn written(value: &Value<'_>) -> String {
-    let mut out = Vec::new();
+    let mut out = String::new();
     to_json(value, &mut out);
-    String::from_utf8(out).unwrap()
+    out
 }
 
 #[track_caller]

@@ -39,9 +39,15 @@ fn show(did: &str, path: &str, (cid, block): &(Cid, axum::body::Bytes)) -> Value
 
 /// A record block as JSON.
 pub(super) fn value(block: &[u8]) -> Value {
-    let mut text = Vec::with_capacity(block.len() * 2);
-    record::cbor::to_json(block, &mut text).expect("the world writes lawful records");
-    serde_json::from_slice(&text).expect("a record as JSON is JSON")
+    serde_json::from_str(&json(block)).expect("a record as JSON is JSON")
+}
+
+/// The same as text.
+pub(super) fn json(block: &[u8]) -> String {
+    let value = record::cbor::decode(block).expect("the world writes lawful records");
+    let mut text = String::with_capacity(block.len() * 2);
+    record::json::to_json(&value, &mut text);
+    text
 }
 
 async fn list_records(State(shared): State<Arc<Shared>>, Query(pairs): Pairs) -> Answer {

@@ -40,10 +40,7 @@ pub(super) struct Told<'e> {
 
 fn raw(operation: &Operation) -> Option<Box<RawValue>> {
     let (_, block) = operation.record.as_ref()?;
-    let mut text = Vec::with_capacity(block.len() * 2);
-    record::cbor::to_json(block, &mut text).expect("the world writes lawful records");
-    let text = String::from_utf8(text).expect("JSON is UTF-8");
-    Some(RawValue::from_string(text).expect("a record as JSON is JSON"))
+    Some(RawValue::from_string(super::pds::json(block)).expect("a record as JSON is JSON"))
 }
 
 fn cid(operation: &Operation) -> Option<String> {
@@ -128,9 +125,9 @@ fn sync(event: &SeqEvent) -> Option<Json> {
         return None;
     };
     let blocks = Value::Bytes(Cow::Borrowed(sync.blocks));
-    let mut text = Vec::new();
+    let mut text = String::new();
     record::json::to_json(&blocks, &mut text);
-    let blocks: Json = serde_json::from_slice(&text).ok()?;
+    let blocks: Json = serde_json::from_str(&text).ok()?;
     Some(json!({
         "did": sync.did,
         "rev": sync.rev.to_string(),

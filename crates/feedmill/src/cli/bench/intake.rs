@@ -22,6 +22,7 @@ use record::cbor;
 use record::cid::Cid;
 use record::commit::Commit as RepoCommit;
 use record::event::{Action, CommitEvent, Frame, RepoOp};
+use record::json;
 use record::key::SigningKey;
 use record::mst::Tree;
 use record::tid::Tid;
@@ -451,9 +452,7 @@ impl World {
         if self.sample.is_empty()
             && let Some(block) = &block
         {
-            let mut text = Vec::new();
-            cbor::to_json(block, &mut text)?;
-            self.sample = String::from_utf8_lossy(&text).into_owned();
+            json::to_json(&cbor::decode(block)?, &mut self.sample);
         }
         let action = if undo { Action::Delete } else { Action::Create };
         let op = RepoOp {

@@ -24,9 +24,9 @@ pub(super) fn run() -> Result<Report, Ending> {
     let texts: Vec<String> = (0..RECORDS)
         .map(|_| {
             let post = composer.post(1_790_000_000_000_000, rng.chance(0.4).then_some(&parent));
-            let mut out = Vec::new();
+            let mut out = String::new();
             json::to_json(&post.value, &mut out);
-            String::from_utf8_lossy(&out).into_owned()
+            out
         })
         .collect();
     let records = texts
