@@ -200,8 +200,9 @@ impl ReplicaStore for Memory {
         &self,
         space: &str,
         positions: &[(BlockKey, u64)],
+        now_ms: u64,
     ) -> Result<Acknowledged, StoreError> {
-        self.change(space, |space| Ok(space.acknowledge(positions)))
+        self.change(space, |space| Ok(space.acknowledge(positions, now_ms)))
     }
 
     fn set_aside(&self, space: &str, blocks: &[(BlockKey, &str)]) -> Result<(), StoreError> {

@@ -127,8 +127,8 @@ pub trait LogStore: Send + Sync {
     ///
     /// The answer has one position per block, in order. A block that is held
     /// already keeps the position it has; one that was evicted, and is among the
-    /// newest [`EVICTED_REMEMBERED_MAX`], had its own and stays gone. In a replica the new ones have none
-    /// yet. `namespace` is given to feeds that are new.
+    /// newest [`EVICTED_REMEMBERED_MAX`], had its own and stays gone. In a replica
+    /// the new ones have none yet. `namespace` is given to feeds that are new.
     fn append(
         &self,
         space: &str,
@@ -249,6 +249,7 @@ pub trait ReplicaStore: LogStore {
         &self,
         space: &str,
         positions: &[(BlockKey, u64)],
+        now_ms: u64,
     ) -> Result<Acknowledged, StoreError>;
 
     /// Set aside blocks the authority refuses for good; they are kept and read,

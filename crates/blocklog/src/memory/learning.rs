@@ -52,11 +52,15 @@ impl Space {
         gather.into_blocks()
     }
 
-    pub(super) fn acknowledge(&mut self, positions: &[(BlockKey, u64)]) -> Acknowledged {
+    pub(super) fn acknowledge(
+        &mut self,
+        positions: &[(BlockKey, u64)],
+        now_ms: u64,
+    ) -> Acknowledged {
         let mut report = Acknowledged::default();
         for (key, position) in positions {
             if self.blocks.contains_key(key) {
-                report.unplaced += self.place(key, *position, 0);
+                report.unplaced += self.place(key, *position, now_ms);
                 report.placed += 1;
             }
         }
@@ -166,7 +170,9 @@ impl Space {
                 self.hold(theirs);
             }
         }
-        report.unplaced += self.place(&key, position, now_ms);
+        if self.held(&key).and_then(|held| held.position) != Some(position) {
+            report.unplaced += self.place(&key, position, now_ms);
+        }
     }
 
     /// Take in a block of the authority, not yet at its position.

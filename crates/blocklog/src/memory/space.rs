@@ -474,7 +474,8 @@ impl Space {
             gone += 1;
         }
         while self.evicted.len() as u64 > EVICTED_REMEMBERED_MAX {
-            self.forgotten = self.evicted.pop_first().map_or(0, |(position, _)| position);
+            let oldest = self.evicted.pop_first().map_or(0, |(position, _)| position);
+            self.forgotten = self.forgotten.max(oldest);
         }
         gone
     }

@@ -73,7 +73,7 @@ impl Sync {
             .into_iter()
             .zip(answer.positions.iter().copied())
             .collect();
-        let taken = store.acknowledge(&self.space, &positions)?;
+        let taken = store.acknowledge(&self.space, &positions, now_ms)?;
         self.report.pushed += taken.placed;
         self.report.unplaced += taken.unplaced;
         self.open_round(now_ms);

@@ -43,6 +43,18 @@ pub fn pages_join_up_whatever_their_size(store: Store<'_>) {
     }
 }
 
+/// The helpers acknowledge at 8000 and pull at 9000.
+pub fn what_was_acknowledged_is_kept_for_as_long_as_what_was_pulled(store: Store<'_>) {
+    replica(store);
+    write(store, "f", "a", "mine");
+    acknowledge(store, &[("f", "a", 1, 1)]);
+    let both = [theirs_of(store, "f", "a", 1, 1), theirs("f", "z", 2, 2)];
+    adopt(store, 0, 2, &both);
+    assert_eq!(store.evict(SPACE, "f", Keep::Since(8000), 9).unwrap(), 0);
+    assert_eq!(store.evict(SPACE, "f", Keep::Since(8001), 9).unwrap(), 1);
+    assert_eq!(all(store), ["2:z2"]);
+}
+
 pub fn unpositioned_blocks_come_last_in_lamport_order(store: Store<'_>) {
     replica(store);
     adopt(store, 0, 3, &[theirs("f", "z", 9, 3)]);

@@ -44,6 +44,7 @@ macro_rules! promises {
             }
             learning {
                 pages_join_up_whatever_their_size,
+                what_was_acknowledged_is_kept_for_as_long_as_what_was_pulled,
                 unpositioned_blocks_come_last_in_lamport_order,
                 a_known_position_ahead_of_the_pull_is_provisional,
                 a_pulled_page_repairs_a_lost_acknowledgement,
@@ -232,5 +233,5 @@ fn acknowledge(
         .iter()
         .map(|&(feed, actor, sequence, position)| (key(feed, actor, sequence), position))
         .collect();
-    store.acknowledge(SPACE, &positions).unwrap()
+    store.acknowledge(SPACE, &positions, 8000).unwrap()
 }

@@ -28,13 +28,17 @@ pub(super) struct Learner<'a> {
 }
 
 impl Learner<'_> {
-    pub(super) fn acknowledge(&self, positions: &[(BlockKey, u64)]) -> Result<Acknowledged> {
+    pub(super) fn acknowledge(
+        &self,
+        positions: &[(BlockKey, u64)],
+        now_ms: u64,
+    ) -> Result<Acknowledged> {
         let mut report = Acknowledged::default();
         for (key, position) in positions {
             if let Some(feed) = self.feed(&key.feed)?
                 && let Some(found) = self.find(&feed, key)?
             {
-                report.unplaced += self.place(feed, &found, *position, 0)?;
+                report.unplaced += self.place(feed, &found, *position, now_ms)?;
                 report.placed += 1;
             }
         }

@@ -507,9 +507,10 @@ impl ReplicaStore for SqliteLog {
         &self,
         space: &str,
         positions: &[(BlockKey, u64)],
+        now_ms: u64,
     ) -> Result<Acknowledged, StoreError> {
         self.change(space, |connection, space| {
-            Learner { connection, space }.acknowledge(positions)
+            Learner { connection, space }.acknowledge(positions, now_ms)
         })
     }
 

@@ -285,7 +285,7 @@ fn replica(placed: u64, waiting: u64) -> Scratch {
     let written = log.pending("s", None, &[], all).unwrap();
     let keys = written.iter().map(|held| held.block.key());
     let positions: Vec<_> = keys.zip(1..).collect();
-    log.acknowledge("s", &positions).unwrap();
+    log.acknowledge("s", &positions, 1).unwrap();
     fill(&log, waiting);
     log
 }
