@@ -69,7 +69,7 @@ impl Lane {
     }
 
     /// The same lane after a page of it was pulled.
-    pub fn advance(&mut self, pulled: &Pulled<'_>) {
+    fn advance(&mut self, pulled: &Pulled<'_>) {
         self.after = pulled.covered;
         self.cursor = Some(pulled.cursor.to_owned());
         self.resolved = true;
@@ -80,8 +80,19 @@ impl Lane {
     /// asked for is safe, pulling less would lose: also where nothing was pulled
     /// yet, pushed blocks may have got positions.
     pub fn start_over(&mut self) {
-        self.after = 0;
         self.cursor = None;
+        self.reach_back(1);
+    }
+
+    /// The same lane where a block is held at `position` already: a lane answers
+    /// for every position that is held, or nobody would ever question it.
+    fn reach_back(&mut self, position: u64) {
+        let asked = match self.mode {
+            Mode::Tail => u64::MAX,
+            Mode::Since(_) => 0,
+            Mode::None | Mode::From(_) => self.after,
+        };
+        self.after = asked.min(position.saturating_sub(1));
         self.resolved = true;
     }
 }
@@ -89,18 +100,19 @@ impl Lane {
 /// Set how `target` is replicated; `None` forgets its setting.
 ///
 /// A feed that goes back under the space's setting needs what the space's lane
-/// has already passed by, so that lane starts over. In the midst of a healing a
-/// lane walks everything, as the others do.
+/// has already passed by, so that lane starts over. `held_from` is the lowest
+/// position held of a target; in the midst of a healing that is 1, because a lane
+/// then walks everything, as the others do.
 pub fn set_lane(
     lanes: &mut BTreeMap<Target, Lane>,
     target: &Target,
     mode: Option<Mode>,
-    healing: bool,
+    held_from: impl Fn(&Target) -> Option<u64>,
 ) {
     let fresh = |target: &Target, mode| {
         let mut lane = Lane::new(target.clone(), mode);
-        if healing {
-            lane.start_over();
+        if let Some(position) = held_from(target) {
+            lane.reach_back(position);
         }
         lane
     };
@@ -115,6 +127,28 @@ pub fn set_lane(
             }
         }
     }
+}
+
+/// Move the lanes of a page on, and return those that moved. One that was set anew
+/// since it was asked for stays: the page is not its.
+pub fn advance(lanes: &mut BTreeMap<Target, Lane>, pulled: &Pulled<'_>) -> Vec<Lane> {
+    let own = |target: &Target| match target {
+        Target::Feed(feed) => Some(feed.clone()),
+        Target::Space => None,
+    };
+    let apart: Vec<String> = lanes.keys().filter_map(own).collect();
+    let mut moved = Vec::new();
+    for asked in pulled.lanes {
+        let fits = asked.target != Target::Space || apart == pulled.apart;
+        if let Some(lane) = lanes.get_mut(&asked.target)
+            && fits
+            && lane == asked
+        {
+            lane.advance(pulled);
+            moved.push(lane.clone());
+        }
+    }
+    moved
 }
 
 /// Whether the blocks of `feed` are replicated at all.
@@ -154,8 +188,8 @@ pub struct Upstream {
 /// One page from the authority, checked.
 #[derive(Debug, Clone)]
 pub struct Pulled<'a> {
-    /// The lanes it was asked for.
-    pub targets: &'a [Target],
+    /// The lanes it was asked for, as they stood then.
+    pub lanes: &'a [Lane],
     /// Feeds with settings of their own, which the space's lane leaves alone.
     pub apart: &'a [String],
     /// The authority read from behind this position.
@@ -182,7 +216,7 @@ impl Pulled<'_> {
     /// authority was rolled back since it acknowledged ours.
     #[must_use]
     pub fn answers_for(&self, feed: &str, position: u64) -> bool {
-        let asked = self.targets.iter().any(|target| match target {
+        let asked = self.lanes.iter().any(|lane| match &lane.target {
             Target::Space => !self.apart.iter().any(|apart| apart == feed),
             Target::Feed(one) => one == feed,
         });
@@ -225,12 +259,31 @@ mod tests {
     fn a_feed_back_under_the_space_makes_the_space_start_over() {
         let feed = Target::Feed("f".into());
         let mut lanes = BTreeMap::new();
-        set_lane(&mut lanes, &Target::Space, Some(Mode::From(0)), false);
-        set_lane(&mut lanes, &feed, Some(Mode::None), false);
+        set_lane(&mut lanes, &Target::Space, Some(Mode::From(0)), |_| None);
+        set_lane(&mut lanes, &feed, Some(Mode::None), |_| None);
         lanes.get_mut(&Target::Space).unwrap().after = 900;
-        set_lane(&mut lanes, &feed, None, false);
+        set_lane(&mut lanes, &feed, None, |_| None);
         assert_eq!(lanes.len(), 1);
         assert_eq!(lanes[&Target::Space].after, 0);
+    }
+
+    #[test]
+    fn a_lane_answers_for_what_is_held_already() {
+        let feed = Target::Feed("f".into());
+        let set = |mode, held| {
+            let mut lanes = BTreeMap::new();
+            set_lane(&mut lanes, &feed, Some(mode), |_| held);
+            (lanes[&feed].after, lanes[&feed].resolved)
+        };
+        assert_eq!(set(Mode::Tail, None), (0, false));
+        assert_eq!(set(Mode::Tail, Some(7)), (6, true));
+        assert_eq!(set(Mode::From(9), Some(7)), (6, true));
+        assert_eq!(set(Mode::From(3), Some(7)), (2, true));
+        assert_eq!(
+            set(Mode::Since(5), Some(7)),
+            (0, true),
+            "only the log knows where that is"
+        );
     }
 
     #[test]

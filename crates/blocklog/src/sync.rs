@@ -102,7 +102,8 @@ enum Doing {
 
 #[derive(Debug, Clone)]
 struct Pull {
-    targets: Vec<Target>,
+    /// The lanes that are asked for, as they stand.
+    lanes: Vec<Lane>,
     apart: Vec<String>,
     /// `None` while only the authority knows where the lane starts.
     after: Option<u64>,
@@ -365,21 +366,19 @@ impl Sync {
         let Some(first) = open.clone().min_by_key(|lane| (lane.resolved, lane.after)) else {
             return Ok(None);
         };
-        let (targets, apart, selection) = if first.target == Target::Space {
+        let (asked, apart, selection) = if first.target == Target::Space {
             let apart = lanes
                 .iter()
                 .filter_map(|lane| feed_of(&lane.target))
                 .collect();
-            (vec![Target::Space], apart, Selection::Space)
+            (vec![first.clone()], apart, Selection::Space)
         } else {
             let together =
                 open.filter(|lane| lane.target != Target::Space && travels_with(lane, first));
-            let targets: Vec<Target> = together
-                .take(self.limits.feed_ids_max)
-                .map(|lane| lane.target.clone())
-                .collect();
-            let feeds = targets.iter().filter_map(feed_of).collect();
-            (targets, Vec::new(), Selection::Feeds(feeds))
+            let together: Vec<Lane> = together.take(self.limits.feed_ids_max).cloned().collect();
+            let feeds = together.iter().filter_map(|lane| feed_of(&lane.target));
+            let selection = Selection::Feeds(feeds.collect());
+            (together, Vec::new(), selection)
         };
         let from = match (&first.cursor, first.mode) {
             (Some(cursor), _) => From::Cursor(cursor.clone()),
@@ -391,7 +390,7 @@ impl Sync {
             .space(&self.space)?
             .map_or(0, |state| state.position_max);
         let doing = Doing::Pull(Pull {
-            targets,
+            lanes: asked,
             apart,
             after: first.resolved.then_some(first.after),
             held_max,

@@ -257,6 +257,37 @@ fn nothing_is_pushed_before_every_lane_knows_where_it_starts() {
 }
 
 #[test]
+fn an_acknowledgement_waits_for_a_lane_that_was_set_meanwhile() {
+    let mut pair = Pair::new();
+    pair.settle();
+    let key = pair.write("pushed");
+    let push = pair.step(Input::Changed).unwrap();
+    let tail = Target::Feed("f".into());
+    pair.replica
+        .set_lane(SPACE, &tail, Some(Mode::Tail))
+        .unwrap();
+    let reply = pair.answer(push);
+    pair.step(Input::Reply(&reply));
+    assert_eq!(pair.position(&key), None);
+    pair.step(Input::Lost);
+    pair.settle();
+    assert_eq!(pair.position(&key), Some(1));
+}
+
+#[test]
+fn a_page_asked_before_a_lane_was_set_does_not_end_its_walk() {
+    let mut pair = Pair::new();
+    pair.write_at_server(3);
+    pair.settle();
+    let pull = pair.step(Input::Hint).unwrap();
+    let reply = pair.answer(pull);
+    let space = Some(Mode::From(0));
+    pair.replica.set_lane(SPACE, &Target::Space, space).unwrap();
+    let walk = pair.step(Input::Reply(&reply)).unwrap();
+    assert!(matches!(walk.1, Request::Query(_)));
+}
+
+#[test]
 fn a_push_to_a_replaced_server_heals_before_it_believes_a_position() {
     let mut pair = Pair::new();
     let first = pair.write("first");

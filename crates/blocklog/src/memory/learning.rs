@@ -12,7 +12,7 @@ use crate::cursor::Epoch;
 use crate::order::PendingKey;
 use crate::page::{Gather, PageMax};
 use crate::replica::{
-    Acknowledged, Adopted, Lane, Mode, Pulled, Target, Upstream, is_replicated, set_lane,
+    Acknowledged, Adopted, Lane, Mode, Pulled, Target, Upstream, advance, is_replicated, set_lane,
 };
 use std::collections::BTreeSet;
 
@@ -26,7 +26,19 @@ impl Space {
     }
 
     pub(super) fn set_lane(&mut self, target: &Target, mode: Option<Mode>) {
-        set_lane(&mut self.lanes, target, mode, self.upstream.healing);
+        let held_from = |target: &Target| {
+            let of_target = |key: &&BlockKey| match target {
+                Target::Space => true,
+                Target::Feed(feed) => key.feed == *feed,
+            };
+            let mut positions = self.positions.iter();
+            let lowest = positions.find(|(_, key)| of_target(key));
+            match self.upstream.healing {
+                true => Some(1),
+                false => lowest.map(|(position, _)| *position),
+            }
+        };
+        set_lane(&mut self.lanes, target, mode, held_from);
         self.epoch = self.epoch.next();
     }
 
@@ -119,11 +131,7 @@ impl Space {
         for held in pulled.blocks {
             self.adopt_one(held, now_ms, &mut report);
         }
-        for target in pulled.targets {
-            if let Some(lane) = self.lanes.get_mut(target) {
-                lane.advance(pulled);
-            }
-        }
+        advance(&mut self.lanes, pulled);
         self.upstream.epoch = Some(pulled.epoch);
         report
     }

@@ -5,7 +5,7 @@
 //! Never: a reply to another request taken for this one's; a page applied that
 //!        the question could not have.
 
-use super::{Doing, Pull, Sync};
+use super::{Doing, Pull, Sync, may_push};
 use crate::block::BlockKey;
 use crate::cursor::Epoch;
 use crate::message::{Answer, Appended, Blocks, Fault, RefusedBlock, Reply};
@@ -65,6 +65,10 @@ impl Sync {
         if upstream.epoch != Some(answer.epoch) {
             return self.heal(store, now_ms, answer.epoch);
         }
+        if !may_push(upstream, &store.lanes(&self.space)?) {
+            // A lane was set meanwhile: the blocks wait until it knows where it starts.
+            return Ok(());
+        }
         if answer.positions.len() != keys.len() {
             self.fail(now_ms);
             return Ok(());
@@ -116,7 +120,7 @@ impl Sync {
             self.fail(now_ms);
             return Ok(());
         }
-        let wanted = |feed: &str| match pull.targets.first() {
+        let wanted = |feed: &str| match pull.lanes.first().map(|lane| &lane.target) {
             Some(Target::Space) => !pull.apart.iter().any(|apart| apart == feed),
             _ => true,
         };
@@ -127,7 +131,7 @@ impl Sync {
             .cloned()
             .collect();
         let pulled = Pulled {
-            targets: &pull.targets,
+            lanes: &pull.lanes,
             apart: &pull.apart,
             after: answer.after,
             covered: answer.covered,
@@ -143,8 +147,16 @@ impl Sync {
         self.report.unplaced += adopted.unplaced;
         self.push_wanted |= adopted.unplaced > 0;
         if !answer.has_more {
-            self.done.extend(pull.targets.iter().cloned());
-            self.covered_min = self.covered_min.min(answer.covered);
+            // A lane that was set anew meanwhile has its walk before it.
+            let now = store.lanes(&self.space)?;
+            let came = now.into_iter().filter(|lane| {
+                let asked = pull.lanes.iter().any(|one| one.target == lane.target);
+                asked && lane.cursor.as_deref() == Some(&answer.next_cursor)
+            });
+            for lane in came {
+                self.done.insert(lane.target);
+                self.covered_min = self.covered_min.min(answer.covered);
+            }
         }
         Ok(())
     }
@@ -180,7 +192,7 @@ fn is_sound(pull: &Pull, answer: &Blocks) -> bool {
         below = position;
     }
     let asked = |feed: &str| {
-        pull.targets.iter().any(|target| match target {
+        pull.lanes.iter().any(|lane| match &lane.target {
             Target::Space => true,
             Target::Feed(one) => one == feed,
         })

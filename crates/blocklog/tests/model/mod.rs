@@ -24,12 +24,21 @@ use blocklog::signature::Author;
 use blocklog::store::{FeedName, Keep, LogStore, ReplicaStore, Role};
 use blocklog::sync::{Input, Sync, SyncSettings};
 use blocklog::writers::Writers;
+use check::mode_of;
 use luck::Luck;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const SPACE: &str = "space";
 const FEEDS: [&str; 3] = ["f", "g", "h"];
+
+const MODES: [Mode; 5] = [
+    Mode::None,
+    Mode::From(0),
+    Mode::From(0),
+    Mode::Tail,
+    Mode::Since(9000),
+];
 
 /// Makes stores and copies of them.
 pub trait Workshop {
@@ -47,7 +56,7 @@ pub struct Weather {
     pub disasters: bool,
     /// Replicas and authority evict.
     pub evictions: bool,
-    /// Replicas want some feeds only.
+    /// Replicas want some feeds only, and change their minds.
     pub partial: bool,
 }
 
@@ -83,8 +92,8 @@ pub struct World<W: Workshop> {
     written: BTreeMap<BlockKey, Hash>,
     /// What the present history of the authority has given each position to.
     given: BTreeMap<u64, Hash>,
-    /// Blocks the authority dropped on purpose, or whose last copy was evicted
-    /// before a disaster.
+    /// Blocks the authority dropped on purpose, or whose last copy within reach was
+    /// evicted, or put out of reach, before a disaster.
     excused: BTreeSet<BlockKey>,
 }
 
@@ -153,6 +162,7 @@ impl<W: Workshop> World<W> {
             96..97 => self.copy(),
             97..98 if self.weather.disasters => self.roll_back(),
             98..99 if self.weather.disasters && self.luck.below(3) == 0 => self.replace(),
+            99..100 if self.weather.partial => self.change_lane(peer),
             _ => {}
         }
     }
@@ -195,6 +205,23 @@ impl<W: Workshop> World<W> {
                 message: request.to_message(&id),
             });
         }
+    }
+
+    /// Let a replica change its mind about a feed.
+    fn change_lane(&mut self, peer: usize) {
+        let target = Target::Feed(FEEDS[self.luck.below(3) as usize].into());
+        let mode = match self.luck.below(6) {
+            5 => None,
+            which => Some(MODES[which as usize]),
+        };
+        let before = self.keys_within_reach();
+        self.peers[peer]
+            .store
+            .set_lane(SPACE, &target, mode)
+            .unwrap();
+        let left = self.keys_within_reach();
+        self.excused.extend(before.difference(&left).cloned());
+        self.drive(peer, Input::Changed);
     }
 
     /// Deliver, drop or double one letter, not always the oldest.
@@ -253,16 +280,18 @@ impl<W: Workshop> World<W> {
         at.evicted.extend(gone.iter().cloned());
         // A replica that evicts what a rolled-back authority no longer has,
         // before it could know, throws away the last copy.
-        let left = self.keys_anywhere();
+        let left = self.keys_within_reach();
         self.excused
             .extend(gone.into_iter().filter(|key| !left.contains(key)));
     }
 
-    fn keys_anywhere(&self) -> BTreeSet<BlockKey> {
+    /// Blocks the authority holds, or somebody who would push them.
+    fn keys_within_reach(&self) -> BTreeSet<BlockKey> {
         let mut left = keys(&self.authority);
-        self.peers
-            .iter()
-            .for_each(|peer| left.extend(keys(&peer.store)));
+        for peer in &self.peers {
+            let held = keys(&peer.store).into_iter();
+            left.extend(held.filter(|key| mode_of(&peer.store, &key.feed) != Mode::None));
+        }
         left
     }
 
@@ -307,7 +336,7 @@ impl<W: Workshop> World<W> {
     fn put_in_place(&mut self, store: W::Store, given: BTreeMap<u64, Hash>) {
         let before = keys(&self.authority);
         self.authority = store;
-        let left = self.keys_anywhere();
+        let left = self.keys_within_reach();
         self.excused.extend(before.difference(&left).cloned());
         self.given = given;
     }
@@ -364,14 +393,7 @@ impl<S: ReplicaStore> Peer<S> {
         let set = |target, mode| store.set_lane(SPACE, &target, Some(mode)).unwrap();
         if partial && number > 0 {
             for feed in FEEDS {
-                let modes = [
-                    Mode::None,
-                    Mode::From(0),
-                    Mode::From(0),
-                    Mode::Tail,
-                    Mode::Since(9000),
-                ];
-                set(Target::Feed(feed.into()), modes[luck.below(5) as usize]);
+                set(Target::Feed(feed.into()), MODES[luck.below(5) as usize]);
             }
         } else {
             set(Target::Space, Mode::From(0));

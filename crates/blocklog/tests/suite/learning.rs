@@ -113,12 +113,14 @@ pub fn a_pulled_page_repairs_a_lost_acknowledgement(store: Store<'_>) {
 
 pub fn a_pulled_range_takes_back_positions_it_lacks(store: Store<'_>) {
     replica(store);
+    let apart = Target::Feed("apart".into());
     let three = [
         theirs("f", "z", 1, 1),
         theirs("f", "z", 2, 2),
         theirs("apart", "z", 3, 3),
     ];
     adopt(store, 0, 3, &three);
+    store.set_lane(SPACE, &apart, Some(Mode::From(0))).unwrap();
     let report = adopt(store, 0, 3, &three[..1]);
     assert_eq!(report.unplaced, 1);
     assert_eq!(
@@ -293,6 +295,35 @@ pub fn lanes_are_kept_and_start_over_when_healing(store: Store<'_>) {
     assert_eq!(all(store), ["2:z1", "-:z2"]);
     store.set_lane(SPACE, &feed, None).unwrap();
     assert_eq!(store.lanes(SPACE).unwrap().len(), 4);
+}
+
+pub fn a_lane_that_was_set_meanwhile_is_not_moved_by_a_page_asked_before(store: Store<'_>) {
+    replica(store);
+    adopt(store, 0, 2, &[theirs("f", "z", 1, 2)]);
+    let asked = store.lanes(SPACE).unwrap();
+    let page = |apart: &[String], covered| {
+        let block = theirs("f", "z", covered, covered);
+        let pulled = Pulled {
+            lanes: &asked,
+            apart,
+            after: 2,
+            covered,
+            cursor: "later",
+            epoch: epoch(1),
+            blocks: &[block],
+            evicted: &[],
+            forgotten: 0,
+        };
+        store.adopt(SPACE, &pulled, 9000).unwrap();
+        store.lanes(SPACE).unwrap().pop().unwrap().after
+    };
+    let feed = Target::Feed("g".into());
+    store.set_lane(SPACE, &feed, Some(Mode::None)).unwrap();
+    assert_eq!(page(&[], 5), 2, "what is left to the space changed");
+    assert_eq!(all(store), ["2:z1", "5:z5"], "but what it brought is true");
+    let space = Some(Mode::From(0));
+    store.set_lane(SPACE, &Target::Space, space).unwrap();
+    assert_eq!(page(&["g".into()], 6), 0, "the lane itself changed");
 }
 
 pub fn a_healing_leaves_no_position_that_nobody_answered_for(store: Store<'_>) {

@@ -9,7 +9,7 @@ use blocklog::chain::{Draft, Refusal, Sealed};
 use blocklog::cursor::Epoch;
 use blocklog::limits::Limits;
 use blocklog::page::{Page, PageMax, PendingStart, Selection, Start};
-use blocklog::replica::{Mode, Pulled, Target};
+use blocklog::replica::{Lane, Mode, Pulled, Target};
 use blocklog::signature::Author;
 use blocklog::store::{AppendError, FeedName, Keep, ReplicaStore, Role, Subscription};
 
@@ -55,6 +55,7 @@ macro_rules! promises {
                 what_the_authority_refuses_is_not_pushed_again,
                 pending_honours_the_feeds_it_is_asked_for,
                 lanes_are_kept_and_start_over_when_healing,
+                a_lane_that_was_set_meanwhile_is_not_moved_by_a_page_asked_before,
                 a_healing_leaves_no_position_that_nobody_answered_for,
             }
         );
@@ -195,6 +196,7 @@ fn theirs_of(store: Store<'_>, feed: &str, actor: &str, sequence: u64, position:
     }
 }
 
+/// A page of the space's lane.
 fn adopt_evicted(
     store: Store<'_>,
     after: u64,
@@ -202,9 +204,16 @@ fn adopt_evicted(
     blocks: &[Held],
     evicted: &[(String, u64)],
 ) -> blocklog::replica::Adopted {
+    let (mut asked, mut apart): (Vec<Lane>, Vec<String>) = Default::default();
+    for lane in store.lanes(SPACE).unwrap() {
+        match &lane.target {
+            Target::Space => asked.push(lane),
+            Target::Feed(feed) => apart.push(feed.clone()),
+        }
+    }
     let pulled = Pulled {
-        targets: &[Target::Space],
-        apart: &["apart".to_owned()],
+        lanes: &asked,
+        apart: &apart,
         after,
         covered,
         cursor: "cursor",

@@ -9,7 +9,9 @@ use super::row::{BLOCK_COLUMNS, COLUMNS, held, number, signed, unsigned_or_none,
 use super::space::{FeedRow, SpaceRow};
 use blocklog::block::{BlockKey, Hash, Held};
 use blocklog::chain::{Sealed, Tip};
-use blocklog::replica::{Acknowledged, Adopted, Lane, Mode, Pulled, Target, is_replicated};
+use blocklog::replica::{
+    Acknowledged, Adopted, Lane, Mode, Pulled, Target, advance, is_replicated,
+};
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 use std::collections::{BTreeMap, HashSet};
@@ -69,11 +71,8 @@ impl Learner<'_> {
             self.adopt_one(held, now_ms, &mut report)?;
         }
         let mut lanes = lanes(self.connection, self.space.private_id)?;
-        for target in pulled.targets {
-            if let Some(lane) = lanes.get_mut(target) {
-                lane.advance(pulled);
-                put_lane(self.connection, self.space.private_id, lane)?;
-            }
+        for moved in advance(&mut lanes, pulled) {
+            put_lane(self.connection, self.space.private_id, &moved)?;
         }
         self.space.upstream.epoch = Some(pulled.epoch);
         self.space.update(self.connection)?;
@@ -85,8 +84,8 @@ impl Learner<'_> {
         let present: HashSet<BlockKey> =
             pulled.blocks.iter().map(|held| held.block.key()).collect();
         let mut missing = Vec::new();
-        for target in pulled.targets {
-            let (column, id) = match target {
+        for lane in pulled.lanes {
+            let (column, id) = match &lane.target {
                 Target::Space => ("spacePrivateId", self.space.private_id),
                 Target::Feed(feed) => match self.feed(feed)? {
                     Some(feed) => ("feedPrivateId", feed.private_id),
@@ -292,6 +291,28 @@ pub(super) fn purge_row(connection: &Connection, block_id: i64) -> Result<()> {
     let values = params![block_id, hash.bytes().as_slice(), signed(data.len() as u64)];
     connection.prepare_cached(sql)?.execute(values)?;
     Ok(())
+}
+
+/// The lowest position held of a feed, or of the space.
+pub(super) fn held_from(
+    connection: &Connection,
+    space: &SpaceRow,
+    target: &Target,
+) -> Result<Option<u64>> {
+    let (column, id) = match target {
+        Target::Space => ("spacePrivateId", space.private_id),
+        Target::Feed(feed) => match FeedRow::find(connection, &space.id, feed)? {
+            Some(feed) => ("feedPrivateId", feed.private_id),
+            None => return Ok(None),
+        },
+    };
+    let sql = format!(
+        "SELECT position FROM blocks WHERE {column} = ?1 AND position IS NOT NULL ORDER BY position LIMIT 1"
+    );
+    connection
+        .prepare_cached(&sql)?
+        .query_row([id], |row| number(row, 0))
+        .optional()
 }
 
 /// The space's own lane stands under the empty feed id, which no feed has.

@@ -462,7 +462,13 @@ impl ReplicaStore for SqliteLog {
     fn set_lane(&self, space: &str, target: &Target, mode: Option<Mode>) -> Result<(), StoreError> {
         self.change(space, |connection, mut row| {
             let mut lanes = learn::lanes(connection, row.private_id)?;
-            set_lane(&mut lanes, target, mode, row.upstream.healing);
+            let of_target = learn::held_from(connection, &row, target)?;
+            let of_space = learn::held_from(connection, &row, &Target::Space)?;
+            set_lane(&mut lanes, target, mode, |target| match target {
+                _ if row.upstream.healing => Some(1),
+                Target::Feed(_) => of_target,
+                Target::Space => of_space,
+            });
             let sql = "DELETE FROM lanes WHERE spacePrivateId = ?1";
             connection.prepare_cached(sql)?.execute([row.private_id])?;
             lanes
