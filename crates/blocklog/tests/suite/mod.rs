@@ -204,13 +204,13 @@ fn adopt_evicted(
     blocks: &[Held],
     evicted: &[(String, u64)],
 ) -> blocklog::replica::Adopted {
-    let (mut asked, mut apart): (Vec<Lane>, Vec<String>) = Default::default();
-    for lane in store.lanes(SPACE).unwrap() {
-        match &lane.target {
-            Target::Space => asked.push(lane),
-            Target::Feed(feed) => apart.push(feed.clone()),
-        }
-    }
+    let lanes = store.lanes(SPACE).unwrap().into_iter();
+    let (asked, own): (Vec<Lane>, Vec<Lane>) = lanes.partition(|lane| lane.target == Target::Space);
+    let feed = |lane: Lane| match lane.target {
+        Target::Feed(feed) => Some(feed),
+        Target::Space => None,
+    };
+    let apart: Vec<String> = own.into_iter().filter_map(feed).collect();
     let pulled = Pulled {
         lanes: &asked,
         apart: &apart,
