@@ -29,13 +29,13 @@ const SPACES_SHOWN_MAX: usize = 100;
 
 /// Look after `log` until `stop` becomes true.
 pub async fn run(log: Log, mut stop: watch::Receiver<bool>) {
-    let mut seen = None;
+    let mut seen = Seen::default();
     let mut looks = 0u64;
     while !*stop.borrow() {
         let (keeper, before) = (log.clone(), seen);
         let work = move || tick(&keeper, before, looks);
         match tokio::task::spawn_blocking(work).await {
-            Ok(Ok(version)) => seen = version,
+            Ok(Ok(now)) => seen = now,
             Ok(Err(error)) if looks.is_multiple_of(RETAIN_EVERY) => {
                 warn!(%error, "the log cannot be looked after; it is tried again");
             }
@@ -50,14 +50,25 @@ pub async fn run(log: Log, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// One look. Returns the count of others' writes it saw. Blocks.
-fn tick(log: &Log, seen: Option<i64>, looks: u64) -> Result<Option<i64>, StoreError> {
-    if looks.is_multiple_of(RETAIN_EVERY) {
-        let gone = log.retain()?;
-        if gone > 0 {
-            counter!(names::LOG_EVICTED).increment(gone);
+/// What one look leaves to the next.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    /// The count of others' writes, if somebody waited for them.
+    version: Option<i64>,
+    /// Whether blocks past their retention are left.
+    is_behind: bool,
+}
+
+/// One look. Blocks.
+fn tick(log: &Log, seen: Seen, looks: u64) -> Result<Seen, StoreError> {
+    let mut now = Seen::default();
+    if seen.is_behind || looks.is_multiple_of(RETAIN_EVERY) {
+        let retained = log.retain()?;
+        now.is_behind = retained.is_behind;
+        if retained.gone > 0 {
+            counter!(names::LOG_EVICTED).increment(retained.gone);
             info!(
-                blocks = gone,
+                blocks = retained.gone,
                 "the log let go of blocks past their retention"
             );
         }
@@ -67,11 +78,11 @@ fn tick(log: &Log, seen: Option<i64>, looks: u64) -> Result<Option<i64>, StoreEr
     }
     let waiting = log.hub().listened();
     if waiting.is_empty() {
-        return Ok(None);
+        return Ok(now);
     }
     let version = log.store().foreign_writes()?;
     // Who began to wait since the last look may have missed something before it.
-    if seen != Some(version) {
+    if seen.version != Some(version) {
         for space in waiting {
             let position_max = log
                 .store()
@@ -85,7 +96,8 @@ fn tick(log: &Log, seen: Option<i64>, looks: u64) -> Result<Option<i64>, StoreEr
             log.hub().tell(&space, news);
         }
     }
-    Ok(Some(version))
+    now.version = Some(version);
+    Ok(now)
 }
 
 fn show(log: &Log) -> Result<(), StoreError> {

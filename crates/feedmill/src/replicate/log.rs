@@ -29,6 +29,9 @@ use std::sync::atomic::AtomicUsize;
 /// Blocks evicted in one transaction.
 const EVICT_SLICE_MAX: usize = 1000;
 
+/// Full slices evicted before the keeper looks after other things.
+const EVICT_SLICES_MAX: usize = 100;
+
 /// Feeds looked at together by the retention.
 const RETAIN_FEEDS_MAX: usize = 1000;
 
@@ -230,16 +233,17 @@ impl Log {
         self.inner.hub.tell(space, news);
     }
 
-    /// Evict what the settings do not keep, one slice per feed, in every space
-    /// this log is the authority of. Returns how many blocks went. Blocks.
+    /// Evict what the settings do not keep, in every space this log is the
+    /// authority of: all of it, unless that is very much. Blocks.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn retain(&self) -> Result<u64, StoreError> {
+    pub fn retain(&self) -> Result<Retained, StoreError> {
         let (store, now_ms) = (&self.inner.store, self.now_ms());
-        let mut gone = 0;
+        let mut retained = Retained::default();
+        let mut slices = EVICT_SLICES_MAX;
         if self.inner.settings.keeps_all() {
-            return Ok(gone);
+            return Ok(retained);
         }
         for space in store.spaces()? {
             if store
@@ -255,12 +259,33 @@ impl Log {
                 after = Some(last.feed.clone());
                 for feed in &feeds {
                     let keep = self.inner.settings.keep(&feed.feed).at(now_ms);
-                    gone += store.evict(&space, &feed.feed, keep, EVICT_SLICE_MAX)?;
+                    // Each slice is a transaction of its own, so that writers get between them.
+                    loop {
+                        let gone = store.evict(&space, &feed.feed, keep, EVICT_SLICE_MAX)?;
+                        retained.gone += gone;
+                        if gone < EVICT_SLICE_MAX as u64 {
+                            break;
+                        }
+                        slices -= 1;
+                        if slices == 0 {
+                            retained.is_behind = true;
+                            return Ok(retained);
+                        }
+                    }
                 }
             }
         }
-        Ok(gone)
+        Ok(retained)
     }
+}
+
+/// What the retention did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Retained {
+    /// Blocks that went.
+    pub gone: u64,
+    /// Whether more must go.
+    pub is_behind: bool,
 }
 
 /// Count an answer.

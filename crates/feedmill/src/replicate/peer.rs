@@ -144,8 +144,9 @@ impl Peer {
 
     /// Replicate until `stop` becomes true.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        let mut pause_ms = PAUSE_MS_MIN;
+        let mut pause_ms = 0;
         while !*stop.borrow() {
+            let before = self.report();
             match self.connected(&mut stop).await {
                 Ended::Stopped => return,
                 Ended::Broken => {
@@ -155,20 +156,14 @@ impl Peer {
                     tracing::warn!(space = %self.settings.space, %error, "log store failed");
                 }
             }
-            let before = self.report();
-            if self.step(Event::Lost).await.is_err() {
-                continue;
+            pause_ms = pause_after(pause_ms, before, self.report());
+            if let Err(error) = self.step(Event::Lost).await {
+                tracing::warn!(space = %self.settings.space, %error, "log store failed");
             }
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(pause_ms)) => {}
                 _ = stop.changed() => {}
             }
-            let moved = self.report().pulled > before.pulled;
-            pause_ms = if moved {
-                PAUSE_MS_MIN
-            } else {
-                (pause_ms * 2).min(PAUSE_MS_MAX)
-            };
         }
     }
 
@@ -278,6 +273,16 @@ impl Peer {
     }
 }
 
+/// The pause before the next connection: the shortest after one that was of use,
+/// twice the last after one that was not.
+fn pause_after(last_ms: u64, before: SyncReport, after: SyncReport) -> u64 {
+    let was_of_use = (after.pulled, after.pushed) != (before.pulled, before.pushed);
+    match was_of_use {
+        true => PAUSE_MS_MIN,
+        false => (last_ms * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX),
+    }
+}
+
 /// The address of a space: whatever its name, it is one piece of the path.
 #[must_use]
 pub fn address(server: &str, space: &str) -> String {
@@ -296,4 +301,25 @@ pub fn address(server: &str, space: &str) -> String {
 async fn say(socket: &mut Socket, id: &RequestId, request: &Request) -> bool {
     let message = Message::text(request.to_message(id).to_string());
     socket.send(message).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_grows_until_a_connection_was_of_use() {
+        let idle = SyncReport::default();
+        let mut pauses = vec![0];
+        for _ in 0..8 {
+            let last = pauses.last().copied().unwrap_or(0);
+            pauses.push(pause_after(last, idle, idle));
+        }
+        assert_eq!(pauses[1..4], [500, 1000, 2000]);
+        assert_eq!(pauses.last(), Some(&PAUSE_MS_MAX));
+        let pulled = SyncReport { pulled: 1, ..idle };
+        assert_eq!(pause_after(PAUSE_MS_MAX, idle, pulled), PAUSE_MS_MIN);
+        let pushed = SyncReport { pushed: 1, ..idle };
+        assert_eq!(pause_after(PAUSE_MS_MAX, idle, pushed), PAUSE_MS_MIN);
+    }
 }
