@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use futures_util::{SinkExt as _, StreamExt as _};
 use metrics::counter;
 use record::key::PublicKey;
 use record::value::Value;
@@ -25,7 +25,7 @@ use crate::reach::ConnectError;
 use crate::source::pause::{Pauses, chance};
 use crate::store::StoreError;
 
-/// How long a labeler may take to accept a connection.
+/// How long a labeler may take to accept a connection, or to answer a ping.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Listens to one labeler.
@@ -109,9 +109,14 @@ impl Listener {
         let (mut socket, _) = connected.map_err(|_| Ended::Silent)??;
         info!(labeler = self.source.did, cursor, "listening to labels");
         loop {
-            // A labeler may have nothing to say for days; a dead one is left all the same.
-            let silence = Duration::from_secs(self.intake.silence_s_max.max(60) * 10);
-            let next = tokio::time::timeout(silence, socket.next()).await;
+            let silence = Duration::from_secs(self.intake.silence_s_max);
+            let mut next = tokio::time::timeout(silence, socket.next()).await;
+            // A labeler may have nothing to say for days, but it answers a ping; a dead one does not.
+            if next.is_err() {
+                let ping = Message::Ping(Default::default());
+                socket.send(ping).await.map_err(Box::new)?;
+                next = tokio::time::timeout(ANSWER_MAX, socket.next()).await;
+            }
             let message = next.map_err(|_| Ended::Silent)?.ok_or(Ended::Closed)?;
             let bytes = match message.map_err(Box::new)? {
                 Message::Binary(bytes) => bytes,

@@ -46,6 +46,7 @@ impl Speaker {
     }
 }
 
+/// Silence is borne for a second, so that one test need not wait for long.
 fn world(speaker: &Speaker) -> App {
     let config = format!(
         r#"
@@ -66,6 +67,7 @@ targets = ["post"]
 did = "{LABELER}"
 [intake]
 plc_url = "{}"
+silence_s_max = 1
 "#,
         speaker.labeler.directory()
     );
@@ -202,4 +204,15 @@ fn listening_goes_on_after_the_last_label_that_was_kept() {
     heard(&app, &speaker);
     assert_eq!(words(&app, None).0, ["rude", "spam"]);
     assert_eq!(speaker.labeler.cursors(), [0, 2]);
+}
+
+#[test]
+fn a_labeler_with_nothing_to_say_is_listened_to_all_the_same() {
+    let speaker = Speaker::start();
+    let app = world(&speaker);
+    heard(&app, &speaker);
+    std::thread::sleep(std::time::Duration::from_millis(3500));
+    heard(&app, &speaker);
+    assert_eq!(speaker.labeler.cursors(), [0], "over one connection");
+    assert!(!app.logged().contains("labels ended"), "{}", app.logged());
 }
