@@ -172,7 +172,11 @@ impl Peer {
         let url = address(&self.settings.url, &self.settings.space);
         let connecting =
             tokio::time::timeout(CONNECT_WITHIN, tokio_tungstenite::connect_async(url));
-        let Ok(Ok((mut socket, _))) = connecting.await else {
+        let connected = tokio::select! {
+            connected = connecting => connected,
+            _ = stop.changed() => return Ended::Stopped,
+        };
+        let Ok(Ok((mut socket, _))) = connected else {
             return Ended::Broken;
         };
         let mut news = self.log.hub().listen(&self.settings.space);
@@ -217,8 +221,19 @@ impl Peer {
                 Some(Ok(_)) => Ok(None),
             },
             _ = news.recv() => self.step(Event::Changed).await.map_err(Ended::Store),
-            () = tokio::time::sleep(left) => self.step(Event::Tick).await.map_err(Ended::Store),
+            () = tokio::time::sleep(left) => self.tick().await,
             _ = stop.changed() => Err(Ended::Stopped),
+        }
+    }
+
+    /// Time has passed. A question that nobody answered in time was asked over a
+    /// line that is dead, whatever the socket says.
+    async fn tick(&mut self) -> Result<Option<(RequestId, Request)>, Ended> {
+        let before = self.report().failed;
+        let next = self.step(Event::Tick).await.map_err(Ended::Store)?;
+        match self.report().failed > before {
+            true => Err(Ended::Broken),
+            false => Ok(next),
         }
     }
 

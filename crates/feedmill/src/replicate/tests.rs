@@ -308,10 +308,7 @@ async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
 #[tokio::test]
 async fn a_log_is_the_live_replica_of_another_both_ways() {
     use super::peer::{Peer, PeerSettings};
-    use blocklog::chain::Draft;
     use blocklog::replica::{Mode, Target};
-    use blocklog::signature::Author;
-    use blocklog::store::FeedName;
     let (authority, replica) = (
         serve(LogSettings::default()).await,
         serve(LogSettings::default()).await,
@@ -356,6 +353,36 @@ async fn a_log_is_the_live_replica_of_another_both_ways() {
         count(&replica).await == 5
     })
     .await;
+    stop.send_replace(true);
+    running.await.unwrap();
+}
+
+/// The socket stays open and nobody answers, as after a cable was pulled.
+#[tokio::test]
+async fn a_line_that_is_dead_is_left() {
+    use super::peer::{Peer, PeerSettings};
+    use blocklog::replica::{Mode, Target};
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let settings = PeerSettings {
+        url: format!("ws://{}", listener.local_addr().unwrap()),
+        space: "space".into(),
+        lanes: vec![(Target::Space, Mode::From(0))],
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteLog::open(&directory.path().join("log.db")).unwrap();
+    let clock = Clock::at(1_000_000);
+    let log = Log::new(Arc::new(store), LogSettings::default(), clock.clone());
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let running = tokio::spawn(Peer::new(log, settings).unwrap().run(stopped));
+    let (line, _) = listener.accept().await.unwrap();
+    let mut dead = tokio_tungstenite::accept_async(line).await.unwrap();
+    for _ in ["hints", "pull"] {
+        dead.next().await.unwrap().unwrap();
+    }
+    clock.set(clock.now_us() + 60_000_000);
+    let another = tokio::time::timeout(std::time::Duration::from_secs(60), listener.accept());
+    another.await.expect("a new line").unwrap();
+    drop(dead);
     stop.send_replace(true);
     running.await.unwrap();
 }
