@@ -121,6 +121,14 @@ impl Pair {
         assert!(!self.replica.upstream(SPACE).unwrap().healing);
     }
 
+    /// Push: the answer brings the position, the pull that follows is lost.
+    fn push_alone(&mut self) {
+        let push = self.step(Input::Changed).unwrap();
+        let reply = self.answer(push);
+        self.step(Input::Reply(&reply));
+        self.step(Input::Lost);
+    }
+
     fn position(&self, key: &BlockKey) -> Option<u64> {
         self.replica.block(SPACE, key).unwrap().unwrap().position
     }
@@ -137,11 +145,7 @@ fn an_acknowledged_block_that_was_rolled_back_is_pushed_again_at_once() {
     pair.settle();
     let copy = pair.server.snapshot();
     let second = pair.write("second");
-    let push = pair.step(Input::Changed).unwrap();
-    let reply = pair.answer(push);
-    // The answer brings the position; the pull that follows is lost.
-    pair.step(Input::Reply(&reply));
-    pair.step(Input::Lost);
+    pair.push_alone();
     assert_eq!(pair.position(&second), Some(2));
 
     // The cursor stands before what was lost, so it looks right.
@@ -172,10 +176,7 @@ fn it_is_pushed_also_where_the_rollback_cannot_be_seen() {
     pair.settle();
     let copy = pair.server.snapshot();
     let lost = pair.write("lost");
-    let push = pair.step(Input::Changed).unwrap();
-    let reply = pair.answer(push);
-    pair.step(Input::Reply(&reply));
-    pair.step(Input::Lost);
+    pair.push_alone();
     // The cursor stands before what was lost, and the server has grown past it.
     pair.server = copy;
     pair.write_at_server(3);
