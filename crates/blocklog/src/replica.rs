@@ -22,6 +22,17 @@ pub enum Target {
     Space,
 }
 
+impl Target {
+    /// The feed, if it is one.
+    #[must_use]
+    pub fn feed(&self) -> Option<&str> {
+        match self {
+            Self::Feed(feed) => Some(feed),
+            Self::Space => None,
+        }
+    }
+}
+
 /// How a target is replicated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -132,14 +143,11 @@ pub fn set_lane(
 /// Move the lanes of a page on, and return those that moved. One that was set anew
 /// since it was asked for stays: the page is not its.
 pub fn advance(lanes: &mut BTreeMap<Target, Lane>, pulled: &Pulled<'_>) -> Vec<Lane> {
-    let own = |target: &Target| match target {
-        Target::Feed(feed) => Some(feed.clone()),
-        Target::Space => None,
-    };
-    let apart: Vec<String> = lanes.keys().filter_map(own).collect();
+    let apart = lanes.keys().filter_map(Target::feed);
+    let as_asked = apart.eq(pulled.apart);
     let mut moved = Vec::new();
     for asked in pulled.lanes {
-        let fits = asked.target != Target::Space || apart == pulled.apart;
+        let fits = asked.target != Target::Space || as_asked;
         if let Some(lane) = lanes.get_mut(&asked.target)
             && fits
             && lane == asked

@@ -316,7 +316,9 @@ impl Sync {
     ) -> Result<Option<(RequestId, Request)>, StoreError> {
         let feeds_where = |wanted: fn(&Lane) -> bool| -> Vec<String> {
             let chosen = lanes.iter().filter(|lane| wanted(lane));
-            chosen.filter_map(|lane| feed_of(&lane.target)).collect()
+            chosen
+                .filter_map(|lane| lane.target.feed().map(str::to_owned))
+                .collect()
         };
         let replicated = feeds_where(|lane| lane.mode != Mode::None);
         let apart = feeds_where(|lane| lane.mode == Mode::None);
@@ -369,14 +371,16 @@ impl Sync {
         let (asked, apart, selection) = if first.target == Target::Space {
             let apart = lanes
                 .iter()
-                .filter_map(|lane| feed_of(&lane.target))
+                .filter_map(|lane| lane.target.feed().map(str::to_owned))
                 .collect();
             (vec![first.clone()], apart, Selection::Space)
         } else {
             let together =
                 open.filter(|lane| lane.target != Target::Space && travels_with(lane, first));
             let together: Vec<Lane> = together.take(self.limits.feed_ids_max).cloned().collect();
-            let feeds = together.iter().filter_map(|lane| feed_of(&lane.target));
+            let feeds = together
+                .iter()
+                .filter_map(|lane| lane.target.feed().map(str::to_owned));
             let selection = Selection::Feeds(feeds.collect());
             (together, Vec::new(), selection)
         };
@@ -410,13 +414,6 @@ impl Sync {
 /// position from before that would never be pulled, and so never be questioned.
 fn may_push(upstream: Upstream, lanes: &[Lane]) -> bool {
     upstream.epoch.is_some() && !upstream.healing && lanes.iter().all(|lane| lane.resolved)
-}
-
-fn feed_of(target: &Target) -> Option<String> {
-    match target {
-        Target::Feed(feed) => Some(feed.clone()),
-        Target::Space => None,
-    }
 }
 
 fn space_lane(lanes: &[Lane]) -> Option<&Lane> {

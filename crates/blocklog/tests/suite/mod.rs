@@ -206,11 +206,8 @@ fn adopt_evicted(
 ) -> blocklog::replica::Adopted {
     let lanes = store.lanes(SPACE).unwrap().into_iter();
     let (asked, own): (Vec<Lane>, Vec<Lane>) = lanes.partition(|lane| lane.target == Target::Space);
-    let feed = |lane: Lane| match lane.target {
-        Target::Feed(feed) => Some(feed),
-        Target::Space => None,
-    };
-    let apart: Vec<String> = own.into_iter().filter_map(feed).collect();
+    let feeds = own.iter().filter_map(|lane| lane.target.feed());
+    let apart: Vec<String> = feeds.map(str::to_owned).collect();
     let pulled = Pulled {
         lanes: &asked,
         apart: &apart,
