@@ -30,7 +30,10 @@ impl Fault {
         Box::new(Self {
             path: Vec::new(),
             expected: expected.into(),
-            received: cut(received.as_ref()),
+            received: match received.as_ref() {
+                "" => "\"\"".to_owned(),
+                text => cut(text),
+            },
             message: String::new(),
         })
     }
