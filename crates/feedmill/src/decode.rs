@@ -49,13 +49,13 @@ pub enum Opener {
 }
 
 impl Opener {
-    /// Opens one message that came at `now_us`.
-    pub fn open(&self, message: &[u8], now_us: Micros) -> Opened {
+    /// Opens one message that came over the connection opened at `line_us`.
+    pub fn open(&mut self, message: &[u8], line_us: Micros) -> Opened {
         match self {
             Self::Firehose(decoder) => decoder.open(message),
             Self::Jetstream(decoder) => decoder.open(message),
             Self::Log(decoder) => decoder.open(message),
-            Self::Tap(decoder) => decoder.open(message, now_us),
+            Self::Tap(decoder) => decoder.open(message, line_us),
         }
     }
 }

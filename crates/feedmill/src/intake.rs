@@ -155,10 +155,10 @@ impl Intake {
         let mut done = Vec::new();
         let mut strange = Vec::new();
         for arrival in frames {
-            match doubted(self.opener.open(&arrival.frame, now_us), arrival) {
+            match doubted(self.opener.open(&arrival.frame, arrival.line_us), arrival) {
                 Opened::Items { seq, items: told } => {
                     place.see(seq);
-                    done.push(seq);
+                    done.push((arrival.line_us, seq));
                     items.extend(told);
                 }
                 Opened::Item { seq, item, time_us } => {

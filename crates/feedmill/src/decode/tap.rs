@@ -1,6 +1,7 @@
 //! Tap's messages: from JSON text to checked work.
 //!
-//! In:    one message, and the time: a Tap does not say when something happened.
+//! In:    one message, and when the connection it came over was opened: a Tap does
+//!        not say when something happened.
 //! Out:   the same [`Opened`] that a firehose frame gives, without a chain.
 //! Never: a panic, whatever the text; a message that has a number and cannot be
 //!        acknowledged because its body is wrong.
@@ -69,6 +70,32 @@ enum Fault {
 pub struct TapDecoder {
     records: JetstreamDecoder,
     bytes_max: usize,
+    numbers: Numbers,
+}
+
+/// One connection's numbers as a clock.
+///
+/// Standings of an account may come in any order, and those told before come
+/// again from a Tap that was killed; their numbers alone say which is newer. A
+/// Tap counts its messages one by one and tells far fewer than a million in a
+/// second. So a clock that goes on by a microsecond with each number is never
+/// ahead of the time, and the next connection's begins after it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Numbers {
+    line_us: Micros,
+    first: i64,
+}
+
+impl Numbers {
+    fn time_us(&mut self, line_us: Micros, number: i64) -> Micros {
+        if self.line_us != line_us {
+            *self = Self {
+                line_us,
+                first: number,
+            };
+        }
+        line_us.saturating_add(number.saturating_sub(self.first))
+    }
 }
 
 impl TapDecoder {
@@ -77,11 +104,12 @@ impl TapDecoder {
         Self {
             bytes_max: decoder.limits.frame_bytes_max,
             records: JetstreamDecoder::new(decoder),
+            numbers: Numbers::default(),
         }
     }
 
-    /// Opens one message that came at `now_us`.
-    pub fn open(&self, message: &[u8], now_us: Micros) -> Opened {
+    /// Opens one message that came over the connection opened at `line_us`.
+    pub fn open(&mut self, message: &[u8], line_us: Micros) -> Opened {
         let envelope: Envelope<'_> = match serde_json::from_slice(message) {
             Ok(envelope) => envelope,
             Err(error) => {
@@ -90,13 +118,14 @@ impl TapDecoder {
             }
         };
         let seq = envelope.id;
+        let time_us = self.numbers.time_us(line_us, seq);
         if message.len() > self.bytes_max {
             let cause = format!("larger than the limit of {} bytes", self.bytes_max);
             return one(seq, Item::Unopened(letter(message, "frame", &cause)));
         }
         let opened = match (envelope.kind.as_str(), envelope.record, envelope.identity) {
             ("record", Some(body), _) => self.record(body.get(), message).map(|item| vec![item]),
-            ("identity" | "user", _, Some(body)) => identity(body.get(), now_us),
+            ("identity" | "user", _, Some(body)) => identity(body.get(), time_us),
             ("record" | "identity" | "user", _, _) => Err(Fault::Lacks("its body")),
             _ => Ok(vec![Item::Filtered(1)]),
         };
@@ -159,19 +188,18 @@ impl TapDecoder {
     }
 }
 
-/// A handle, and a standing. One account's messages come one after the other,
-/// each acknowledged before the next, so the moment of arrival orders them.
-fn identity(body: &str, now_us: Micros) -> Result<Vec<Item>, Fault> {
+/// A handle, and a standing.
+fn identity(body: &str, time_us: Micros) -> Result<Vec<Item>, Fault> {
     let told: Identity = serde_json::from_str(body)?;
     let standing = Item::Account {
         did: told.did.clone(),
         status: AccountStatus::of(told.is_active, told.status.as_deref()),
-        time_us: now_us,
+        time_us,
     };
     let named = (!told.handle.is_empty()).then_some(Item::Identity {
         did: told.did,
         handle: Some(told.handle),
-        time_us: now_us,
+        time_us,
     });
     Ok(std::iter::once(standing).chain(named).collect())
 }

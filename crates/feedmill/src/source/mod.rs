@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::clock::Micros;
+
 // `com.atproto.sync.subscribeRepos`.
 pub mod firehose;
 // Jetstream, versions 1 and 2.
@@ -32,6 +34,8 @@ pub struct Arrival {
     pub frame: tokio_tungstenite::tungstenite::Bytes,
     /// The name under which the cursor of the host it came from is kept.
     pub row: Arc<str>,
+    /// When the connection it came over was opened, where acknowledgements go back over it.
+    pub line_us: Micros,
     /// The cursor may not pass this number yet: an earlier frame still waits for something.
     pub floor: Option<i64>,
     /// Why it is not believed, where somebody on the way has found out.

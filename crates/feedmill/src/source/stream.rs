@@ -27,6 +27,7 @@ use super::link::{self, Link};
 use super::pause::Pauses;
 use super::tap::{self, Acks};
 use super::{Arrival, Rewind, firehose};
+use crate::clock::Clock;
 use crate::config::Intake;
 use crate::metrics as names;
 use crate::status::Status;
@@ -128,6 +129,8 @@ impl Stream {
             Err(ended) => return ended,
         };
         self.status.connected.store(true, Ordering::Relaxed);
+        let line_us = Clock::Wall.now_us();
+        self.acks.begin(line_us);
         loop {
             let message = tokio::select! {
                 next = self.next(&mut socket) => match next {
@@ -153,6 +156,7 @@ impl Stream {
             let arrival = Arrival {
                 frame,
                 row: Arc::clone(&row),
+                line_us,
                 ..Arrival::default()
             };
             // Waits here while the river is full: that is the back-pressure.

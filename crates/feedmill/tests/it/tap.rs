@@ -1,9 +1,18 @@
 //! Tap: a channel on which every message is acknowledged, over real sockets.
 
+use std::sync::Arc;
+
 use feedmill::clock::Clock;
+use feedmill::decode::tap::TapDecoder;
+use feedmill::decode::{Decoder, Opener};
+use feedmill::intake::Intake;
+use feedmill::source::tap::Acks;
+use feedmill::source::{Arrival, Rewind};
+use feedmill::store::Accounting;
 use sim::network::{Network, NetworkOptions};
 
 use crate::bed::{UNTOLD, config, equal, firehose, network_without, start, status, until};
+use crate::desk::Desk;
 
 fn source(network: &Network) -> String {
     format!("tap = \"{}\"", network.tap_ws_url())
@@ -88,57 +97,104 @@ async fn a_restart_reads_on_where_acknowledgements_ended() {
     network.stop().await;
 }
 
+/// The stages below a Tap, on a store in memory.
+struct Bench {
+    desk: Desk,
+    intake: Intake,
+    acks: Arc<Acks>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let desk =
+            Desk::new("[collections.post]\ncollection = \"com.example.post\"\nvalidate = false\n");
+        let decoder = Decoder::new(Arc::clone(&desk.checker), &desk.config.intake);
+        let acks = Arc::new(Acks::default());
+        let intake = Intake::new(
+            "tap".into(),
+            Opener::Tap(TapDecoder::new(decoder)),
+            desk.store.clone(),
+            Arc::new(Rewind::default()),
+            Arc::default(),
+        )
+        .acknowledging(Arc::clone(&acks));
+        Self { desk, intake, acks }
+    }
+
+    /// Takes messages that came over the connection opened at `line_us` in one transaction.
+    fn take(&mut self, line_us: i64, messages: &[&str]) -> Accounting {
+        self.acks.begin(line_us);
+        let frames: Vec<Arrival> = messages
+            .iter()
+            .map(|text| Arrival {
+                frame: (*text).to_owned().into(),
+                row: "tap".into(),
+                line_us,
+                ..Arrival::default()
+            })
+            .collect();
+        let now_us = self.desk.now_us();
+        self.intake.step(now_us, &frames).unwrap().accounting
+    }
+}
+
+const POST: &str = r#"{"id":5,"type":"record","record":{"live":false,"rev":"3kb3fge5lm32x","did":"did:web:alice.test","collection":"com.example.post","rkey":"a","action":"create","record":{"n":1}}}"#;
+
 #[test]
 fn a_message_is_acknowledged_with_its_transaction_also_where_its_body_is_wrong() {
-    use feedmill::decode::tap::TapDecoder;
-    use feedmill::decode::{Decoder, Opener};
-    use feedmill::intake::Intake;
-    use feedmill::source::tap::Acks;
-    use feedmill::source::{Arrival, Rewind};
-    use std::sync::Arc;
-
-    let desk = crate::desk::Desk::new(
-        "[collections.post]\ncollection = \"com.example.post\"\nvalidate = false\n",
-    );
-    let decoder = Decoder::new(Arc::clone(&desk.checker), &desk.config.intake);
-    let acks = Arc::new(Acks::default());
-    let mut intake = Intake::new(
-        "tap".into(),
-        Opener::Tap(TapDecoder::new(decoder)),
-        desk.store.clone(),
-        Arc::new(Rewind::default()),
-        Arc::default(),
-    )
-    .acknowledging(Arc::clone(&acks));
-    let arrival = |text: &str| Arrival {
-        frame: text.to_owned().into(),
-        row: "tap".into(),
-        ..Arrival::default()
-    };
-    let good = r#"{"id":5,"type":"record","record":{"live":false,"rev":"3kb3fge5lm32x","did":"did:web:alice.test","collection":"com.example.post","rkey":"a","action":"create","record":{"n":1}}}"#;
+    let mut bench = Bench::new();
     let bad = r#"{"id":6,"type":"record","record":{"live":true,"rev":"no revision","did":"did:web:alice.test","collection":"com.example.post","rkey":"a","action":"create"}}"#;
     let user = r#"{"id":7,"type":"user","user":{"did":"did:web:alice.test","handle":"alice.test","isActive":false,"status":"takendown"}}"#;
-    let frames = [arrival(good), arrival(bad), arrival(user), arrival("{")];
-    let committed = intake.step(desk.now_us(), &frames).unwrap();
-    assert_eq!(committed.accounting.applied, 3, "record, standing, handle");
-    assert_eq!(committed.accounting.dead, 2, "each by itself");
-    assert_eq!(
-        acks.done_now(),
-        [5, 6, 7],
-        "a wrong body is acknowledged too"
-    );
-    assert!(!desk.has("did:web:alice.test", "post", "a"), "taken down");
+    let counted = bench.take(1, &[POST, bad, user, "{"]);
+    assert_eq!(counted.applied, 3, "record, standing, handle");
+    assert_eq!(counted.dead, 2, "each by itself");
+    let acked = bench.acks.done_now();
+    assert_eq!(acked, [5, 6, 7], "a wrong body is acknowledged too");
+    let has = |bench: &Bench| bench.desk.has("did:web:alice.test", "post", "a");
+    assert!(!has(&bench), "taken down");
     // The same again: nothing changes but the counts.
-    let again = intake.step(desk.now_us(), &frames[..1]).unwrap();
-    assert_eq!(again.accounting.repeated, 1);
-    assert_eq!(acks.done_now(), [5]);
+    assert_eq!(bench.take(1, &[POST]).repeated, 1);
+    assert_eq!(bench.acks.done_now(), [5]);
     // A handle that a Tap could not confirm is nobody's.
     let unconfirmed = user.replace("\"id\":7", "\"id\":8");
     let unconfirmed = unconfirmed.replace("\"alice.test\"", "\"handle.invalid\"");
-    intake
-        .step(desk.now_us() + 1_000_000, &[arrival(&unconfirmed)])
-        .unwrap();
-    let handle = desk.store.handle_of("did:web:alice.test").unwrap();
+    bench.take(1, &[&unconfirmed]);
+    let store = &bench.desk.store;
+    let handle = store.handle_of("did:web:alice.test").unwrap();
     assert_eq!(handle.as_deref(), Some("alice.test"));
-    assert_eq!(desk.store.did_of("handle.invalid").unwrap(), None);
+    assert_eq!(store.did_of("handle.invalid").unwrap(), None);
+}
+
+/// Standings come in any order and several in one transaction; a killed Tap
+/// tells old ones again, and one that has lost its own store counts anew.
+#[test]
+fn the_newest_standing_holds_in_whatever_order_a_tap_tells_them() {
+    let mut bench = Bench::new();
+    let told = |id: i64, active: bool| {
+        let status = if active { "active" } else { "deactivated" };
+        format!(
+            r#"{{"id":{id},"type":"identity","identity":{{"did":"did:web:alice.test","handle":"handle.invalid","is_active":{active},"status":"{status}"}}}}"#
+        )
+    };
+    let (left, back, left_again, back_again) = (
+        told(21, false),
+        told(22, true),
+        told(28, false),
+        told(29, true),
+    );
+    let mut seen = |line_us: i64, messages: &[&str]| {
+        bench.take(line_us, messages);
+        bench.desk.has("did:web:alice.test", "post", "a")
+    };
+    assert!(seen(1_000_000, &[POST]));
+    assert!(!seen(1_000_000, &[&left]));
+    assert!(seen(1_000_000, &[&back]));
+    assert!(seen(2_000_000, &[&left, &back, &left_again, &back_again]));
+    assert!(seen(2_000_000, &[&left_again, &left]), "told again, late");
+    assert!(
+        seen(3_000_000, &[&back_again, &left_again]),
+        "the newer first"
+    );
+    assert!(!seen(4_000_000, &[&told(1, false)]), "counted anew");
+    assert!(seen(4_000_000, &[&told(2, true)]));
 }

@@ -4,7 +4,8 @@
 //! Out:   one message per operation, again after a new connection until it is
 //!        acknowledged.
 //! Never: a message of an account while one before it is unacknowledged,
-//!        except among those from before the network began (`live: false`).
+//!        except among those that are not live: handles, standings, and what is
+//!        from before the network began. Those come newest first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -130,6 +131,7 @@ impl Flight {
         for theirs in self.under_way.values_mut() {
             theirs.retain(|id, _| self.whose.contains_key(id));
         }
+        due.reverse();
         due
     }
 
@@ -159,7 +161,7 @@ fn tell(event: &SeqEvent, live: bool) -> impl Iterator<Item = (u64, bool, impl F
     let (count, live) = match &event.body {
         // A Tap repairs by itself and tells only records.
         Body::Sync { .. } => (0, live),
-        Body::Identity { .. } | Body::Account { .. } => (1, true),
+        Body::Identity { .. } | Body::Account { .. } => (1, false),
         Body::Commit { ops, .. } => (ops.len(), live),
     };
     let first = event.seq * NUMBERS_PER_EVENT;
