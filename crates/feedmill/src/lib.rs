@@ -11,6 +11,9 @@ pub mod crash;
 // Every metric by name.
 pub mod metrics;
 
+// How long to wait before connecting again.
+pub mod pause;
+
 // What an answer cost SQLite.
 #[cfg(test)]
 mod effort;

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{SinkExt as _, StreamExt as _};
 use metrics::counter;
 use record::key::PublicKey;
 use record::value::Value;
@@ -21,12 +20,10 @@ use crate::config::Intake;
 use crate::config::labels::LabelSource;
 use crate::identity::{IdentityError, Resolver};
 use crate::metrics as names;
+use crate::pause::{Pauses, chance};
 use crate::reach::ConnectError;
-use crate::source::pause::{Pauses, chance};
+use crate::source::hear::{ANSWER_MAX, Unheard, hear};
 use crate::store::StoreError;
-
-/// How long a labeler may take to accept a connection, or to answer a ping.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Listens to one labeler.
 #[derive(Debug)]
@@ -46,16 +43,18 @@ enum Ended {
     Nameless,
     #[error("the labeler cannot be reached")]
     Unreachable(#[from] ConnectError),
-    #[error("connection broke")]
-    Broke(#[from] Box<tungstenite::Error>),
-    #[error("no answer, or silence for too long")]
-    Silent,
-    #[error("closed by the labeler")]
-    Closed,
-    #[error("refused by the labeler: {0}")]
-    Refused(String),
+    #[error("no connection")]
+    Refused(#[from] Box<tungstenite::Error>),
+    #[error("no answer within {} s", ANSWER_MAX.as_secs())]
+    Unanswered,
+    #[error(transparent)]
+    Unheard(#[from] Unheard),
+    #[error("ended by the labeler: {0}")]
+    Told(String),
     #[error("labels cannot be kept")]
     Store(#[from] StoreError),
+    #[error("keeping labels was cut short")]
+    Cut(#[from] tokio::task::JoinError),
 }
 
 /// What one message says.
@@ -106,22 +105,13 @@ impl Listener {
             Ok::<_, Ended>(shaken.await.map_err(Box::new)?)
         };
         let connected = tokio::time::timeout(ANSWER_MAX, connecting).await;
-        let (mut socket, _) = connected.map_err(|_| Ended::Silent)??;
+        let (mut socket, _) = connected.map_err(|_| Ended::Unanswered)??;
         info!(labeler = self.source.did, cursor, "listening to labels");
         loop {
-            let silence = Duration::from_secs(self.intake.silence_s_max);
-            let mut next = tokio::time::timeout(silence, socket.next()).await;
-            // A labeler may have nothing to say for days, but it answers a ping; a dead one does not.
-            if next.is_err() {
-                let ping = Message::Ping(Default::default());
-                socket.send(ping).await.map_err(Box::new)?;
-                next = tokio::time::timeout(ANSWER_MAX, socket.next()).await;
-            }
-            let message = next.map_err(|_| Ended::Silent)?.ok_or(Ended::Closed)?;
-            let bytes = match message.map_err(Box::new)? {
-                Message::Binary(bytes) => bytes,
-                Message::Close(_) => return Err(Ended::Closed),
-                _ => continue,
+            // A labeler may have nothing to say for days.
+            let heard = hear(&mut socket, self.intake.silence_s_max, true).await?;
+            let Message::Binary(bytes) = heard else {
+                continue;
             };
             pauses.reset();
             match self.said(&bytes, key.as_ref()) {
@@ -129,9 +119,9 @@ impl Listener {
                 Said::Error(name) if name == "FutureCursor" => {
                     // Its numbers began anew, so does our reading of them.
                     self.keep(0, Vec::new()).await?;
-                    return Err(Ended::Refused(name));
+                    return Err(Ended::Told(name));
                 }
-                Said::Error(name) => return Err(Ended::Refused(name)),
+                Said::Error(name) => return Err(Ended::Told(name)),
                 Said::Nothing => {}
             }
         }
@@ -199,8 +189,7 @@ impl Listener {
         let (kept, did) = (Arc::clone(&self.labels), self.source.did.clone());
         let count = labels.len() as u64;
         let keep = move || kept.keep(&did, seq, &labels);
-        let done = tokio::task::spawn_blocking(keep).await;
-        done.map_err(|_| Ended::Silent)??;
+        tokio::task::spawn_blocking(keep).await??;
         counter!(names::LABELS, "result" => "kept").increment(count);
         Ok(())
     }

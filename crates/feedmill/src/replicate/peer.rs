@@ -10,6 +10,7 @@
 
 use super::hub::News;
 use super::log::{Log, random};
+use crate::pause::{Pauses, chance};
 use blocklog::limits::Limits;
 use blocklog::message::{Advanced, Answer, Reply, Request, RequestId, SubscribeRequest};
 use blocklog::page::Selection;
@@ -28,10 +29,10 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 /// The pause after the first broken connection; it doubles.
-const PAUSE_MS_MIN: u64 = 500;
+const PAUSE_MIN: Duration = Duration::from_millis(500);
 
 /// The longest pause.
-const PAUSE_MS_MAX: u64 = 30_000;
+const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// How long a connection may take to be made.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -144,24 +145,29 @@ impl Peer {
 
     /// Replicate until `stop` becomes true.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        let mut pause_ms = 0;
+        let mut pauses = Pauses::new(PAUSE_MIN, PAUSE_MAX);
         while !*stop.borrow() {
             let before = self.report();
-            match self.connected(&mut stop).await {
+            let ended = self.connected(&mut stop).await;
+            if was_of_use(before, self.report()) {
+                pauses.reset();
+            }
+            let pause = pauses.next(chance());
+            let pause_ms = pause.as_millis() as u64;
+            match ended {
                 Ended::Stopped => return,
                 Ended::Broken => {
-                    tracing::info!(space = %self.settings.space, pause_ms, "log connection ended")
+                    tracing::info!(space = %self.settings.space, pause_ms, "log connection ended");
                 }
                 Ended::Store(error) => {
-                    tracing::warn!(space = %self.settings.space, %error, "log store failed");
+                    tracing::warn!(space = %self.settings.space, pause_ms, %error, "log store failed");
                 }
             }
-            pause_ms = pause_after(pause_ms, before, self.report());
             if let Err(error) = self.step(Event::Lost).await {
                 tracing::warn!(space = %self.settings.space, %error, "log store failed");
             }
             tokio::select! {
-                () = tokio::time::sleep(Duration::from_millis(pause_ms)) => {}
+                () = tokio::time::sleep(pause) => {}
                 _ = stop.changed() => {}
             }
         }
@@ -288,14 +294,9 @@ impl Peer {
     }
 }
 
-/// The pause before the next connection: the shortest after one that was of use,
-/// twice the last after one that was not.
-fn pause_after(last_ms: u64, before: SyncReport, after: SyncReport) -> u64 {
-    let was_of_use = (after.pulled, after.pushed) != (before.pulled, before.pushed);
-    match was_of_use {
-        true => PAUSE_MS_MIN,
-        false => (last_ms * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX),
-    }
+/// Whether a connection did something between these two reports.
+fn was_of_use(before: SyncReport, after: SyncReport) -> bool {
+    (after.pulled, after.pushed) != (before.pulled, before.pushed)
 }
 
 /// The address of a space: whatever its name, it is one piece of the path.
@@ -323,18 +324,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pause_grows_until_a_connection_was_of_use() {
+    fn a_connection_that_pulled_or_pushed_was_of_use() {
         let idle = SyncReport::default();
-        let mut pauses = vec![0];
-        for _ in 0..8 {
-            let last = pauses.last().copied().unwrap_or(0);
-            pauses.push(pause_after(last, idle, idle));
-        }
-        assert_eq!(pauses[1..4], [500, 1000, 2000]);
-        assert_eq!(pauses.last(), Some(&PAUSE_MS_MAX));
         let pulled = SyncReport { pulled: 1, ..idle };
-        assert_eq!(pause_after(PAUSE_MS_MAX, idle, pulled), PAUSE_MS_MIN);
         let pushed = SyncReport { pushed: 1, ..idle };
-        assert_eq!(pause_after(PAUSE_MS_MAX, idle, pushed), PAUSE_MS_MIN);
+        assert!(was_of_use(idle, pulled) && was_of_use(idle, pushed));
+        assert!(!was_of_use(idle, idle) && !was_of_use(pulled, pulled));
     }
 }

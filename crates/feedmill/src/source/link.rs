@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::pause::{Pauses, chance};
 use crate::config::Intake;
+use crate::pause::{Pauses, chance};
 use crate::status::Status;
 
 /// What is connected again and again.

@@ -23,13 +23,14 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tracing::info;
 
+use super::hear::ANSWER_MAX;
 use super::link::{self, Link};
-use super::pause::Pauses;
-use super::stream::{ANSWER_MAX, Socket};
+use super::stream::Socket;
 use super::{Arrival, Rewind};
 use crate::config::Intake;
 use crate::decode::log::{GONE, ROLLED_BACK, mark, position};
 use crate::metrics as names;
+use crate::pause::Pauses;
 use crate::status::Status;
 use crate::store::SharedStore;
 

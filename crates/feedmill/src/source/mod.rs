@@ -15,14 +15,14 @@ use crate::clock::Micros;
 
 // `com.atproto.sync.subscribeRepos`.
 pub mod firehose;
+// The next message of a host that may have nothing to say.
+pub(crate) mod hear;
 // Jetstream, versions 1 and 2.
 pub mod jetstream;
 // One connection after the other.
 mod link;
 // The log of a peer.
 pub mod log;
-// How long to wait before connecting again.
-pub mod pause;
 // One subscription and its pool of hosts.
 pub mod stream;
 // Tap, which is acknowledged.

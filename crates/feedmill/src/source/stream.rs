@@ -12,9 +12,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use futures_util::{SinkExt, StreamExt};
+use futures_util::SinkExt;
 use metrics::counter;
 use tokio::sync::{mpsc, watch};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -22,22 +21,21 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use tracing::info;
 
+use super::hear::{ANSWER_MAX, Unheard, hear};
 use super::jetstream::{DictionaryError, Jetstream, Unpacker};
 use super::link::{self, Link};
-use super::pause::Pauses;
 use super::tap::{self, Acks};
 use super::{Arrival, Rewind, firehose};
 use crate::clock::Clock;
 use crate::config::Intake;
 use crate::metrics as names;
+use crate::pause::Pauses;
 use crate::status::Status;
 use crate::store::SharedStore;
 
 /// How many times larger than allowed a frame may be and still be received,
 /// so that it can be refused by itself instead of costing the connection.
 const OVERSIZE: usize = 4;
-/// How long a host may take to accept a connection, or to answer a ping.
-pub(super) const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// How a host is asked, and what its messages are.
 #[derive(Debug, Clone)]
@@ -74,14 +72,10 @@ enum Ended {
     TooOld,
     #[error("messages cannot be unpacked")]
     Packed(#[from] DictionaryError),
-    #[error("connection broke")]
-    Broke(#[source] Box<Error>),
-    #[error("closed by the host")]
-    Closed,
+    #[error(transparent)]
+    Unheard(#[from] Unheard),
     #[error("to be read again from an earlier place")]
     Rewound,
-    #[error("silent for {0} s")]
-    Silent(u64),
     #[error("nobody reads the frames any more")]
     Deaf,
     #[error("the store cannot tell the cursor: {0}")]
@@ -92,8 +86,9 @@ impl Ended {
     /// Whether the host is at fault in a way that another host may not be.
     fn leaves(&self, delivered: bool) -> bool {
         match self {
-            Self::Refused(_) | Self::Unanswered | Self::Packed(_) | Self::Silent(_) => true,
-            Self::Broke(_) | Self::Closed => !delivered,
+            Self::Refused(_) | Self::Unanswered | Self::Packed(_) => true,
+            Self::Unheard(Unheard::Silent(_)) => true,
+            Self::Unheard(Unheard::Broke(_) | Unheard::Closed) => !delivered,
             Self::TooOld | Self::Rewound | Self::Deaf | Self::Store(_) => false,
         }
     }
@@ -131,22 +126,23 @@ impl Stream {
         self.status.connected.store(true, Ordering::Relaxed);
         let line_us = Clock::Wall.now_us();
         self.acks.begin(line_us);
+        // Where others can be asked, silence alone is reason enough to: a host may be blind.
+        let ask = self.urls.len() == 1;
         loop {
             let message = tokio::select! {
-                next = self.next(&mut socket) => match next {
+                next = hear(&mut socket, self.intake.silence_s_max, ask) => match next {
                     Ok(message) => message,
-                    Err(ended) => return ended,
+                    Err(unheard) => return unheard.into(),
                 },
                 done = self.acks.take() => match acknowledge(&mut socket, done).await {
                     Ok(()) => continue,
-                    Err(error) => return Ended::Broke(Box::new(error)),
+                    Err(error) => return Unheard::Broke(Box::new(error)).into(),
                 },
             };
             let frame: Bytes = match (message, &mut unpacker) {
                 (Message::Binary(packed), Some(unpacker)) => unpacker.unpack(packed),
                 (Message::Binary(frame), None) => frame,
                 (Message::Text(text), _) => text.into(),
-                (Message::Close(_), _) => return Ended::Closed,
                 _ => continue,
             };
             pauses.reset();
@@ -166,25 +162,6 @@ impl Stream {
             if self.rewind.asked(&row) {
                 return Ended::Rewound;
             }
-        }
-    }
-
-    /// The next message, within the silence that is borne.
-    async fn next(&self, socket: &mut Socket) -> Result<Message, Ended> {
-        let silence = Duration::from_secs(self.intake.silence_s_max);
-        let mut heard = tokio::time::timeout(silence, socket.next()).await;
-        // An idle host still answers a ping; a dead one does not. Where others can
-        // be asked, silence alone is reason enough to: a host may be blind.
-        if heard.is_err() && self.urls.len() == 1 {
-            let asked = socket.send(Message::Ping(Bytes::new())).await;
-            asked.map_err(|error| Ended::Broke(Box::new(error)))?;
-            heard = tokio::time::timeout(ANSWER_MAX, socket.next()).await;
-        }
-        match heard {
-            Err(_) => Err(Ended::Silent(self.intake.silence_s_max)),
-            Ok(None) => Err(Ended::Closed),
-            Ok(Some(Err(error))) => Err(Ended::Broke(Box::new(error))),
-            Ok(Some(Ok(message))) => Ok(message),
         }
     }
 
