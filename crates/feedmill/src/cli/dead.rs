@@ -1,24 +1,24 @@
 //! `feedmill dead`: dead letters, on the store directly.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 
+use super::kept::Kept;
 use super::{Ending, say};
 use crate::check::Checker;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::dead::{self, ReplayError};
-use crate::store::{self, Fate, LetterQuery, SharedStore};
+use crate::store::{Fate, LetterQuery, SharedStore};
 
 /// What to do with dead letters.
 #[derive(Debug, Subcommand)]
 pub(super) enum Dead {
     /// List dead letters, newest first, one JSON line each
     List {
-        /// Configuration file
-        file: PathBuf,
+        #[command(flatten)]
+        kept: Kept,
         #[command(flatten)]
         filter: Filter,
         /// At most this many
@@ -30,15 +30,15 @@ pub(super) enum Dead {
     },
     /// Show one dead letter with its record
     Show {
-        /// Configuration file
-        file: PathBuf,
+        #[command(flatten)]
+        kept: Kept,
         /// The letter's number
         id: i64,
     },
     /// Check dead letters' records again and apply those that pass
     Replay {
-        /// Configuration file
-        file: PathBuf,
+        #[command(flatten)]
+        kept: Kept,
         /// Numbers of letters; none with --all
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         ids: Vec<i64>,
@@ -50,8 +50,8 @@ pub(super) enum Dead {
     },
     /// Forget dead letters
     Discard {
-        /// Configuration file
-        file: PathBuf,
+        #[command(flatten)]
+        kept: Kept,
         /// Numbers of letters
         #[arg(required = true)]
         ids: Vec<i64>,
@@ -105,10 +105,8 @@ struct Desk {
 }
 
 impl Desk {
-    fn open(file: &Path) -> Result<Self, Ending> {
-        super::log("warn");
-        let config = Config::load(file)?;
-        let store = store::open(&config)?;
+    fn open(kept: &Kept) -> Result<Self, Ending> {
+        let (store, config) = kept.open()?;
         Ok(Self { store, config })
     }
 
@@ -123,28 +121,28 @@ impl Dead {
         let now_us = Clock::Wall.now_us();
         match self {
             Self::List {
-                file,
+                kept,
                 filter,
                 limit,
                 before,
             } => {
-                let desk = Desk::open(&file)?;
+                let desk = Desk::open(&kept)?;
                 for letter in desk.store.letters(&filter.query(before, limit)?)? {
                     say(&dead::entry(&letter).to_string());
                 }
             }
-            Self::Show { file, id } => {
-                let letter = Desk::open(&file)?.store.letter(id)?;
+            Self::Show { kept, id } => {
+                let letter = Desk::open(&kept)?.store.letter(id)?;
                 let letter = letter.ok_or(ReplayError::Gone(id))?;
                 say(&serde_json::to_string_pretty(&dead::entry(&letter))?);
             }
             Self::Replay {
-                file,
+                kept,
                 ids,
                 all,
                 filter,
             } => {
-                let desk = Desk::open(&file)?;
+                let desk = Desk::open(&kept)?;
                 let checker = desk.checker()?;
                 if all {
                     let query = filter.query(None, 0)?;
@@ -159,8 +157,8 @@ impl Dead {
                     say(&format!("{id} {}", fate.word()));
                 }
             }
-            Self::Discard { file, ids } => {
-                let desk = Desk::open(&file)?;
+            Self::Discard { kept, ids } => {
+                let desk = Desk::open(&kept)?;
                 for id in ids {
                     match desk.store.discard(now_us, id)? {
                         Fate::Gone => return Err(ReplayError::Gone(id).into()),

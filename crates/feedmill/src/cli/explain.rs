@@ -1,19 +1,16 @@
 //! `feedmill explain`: why a record is, or is not, in a reader's feed.
 
-use std::path::PathBuf;
-
 use clap::Args;
 
+use super::kept::Kept;
 use super::{Ending, say};
-use crate::config::Config;
-use crate::store;
 use crate::store::explain::Explained;
 
 /// Which record, whose feed.
 #[derive(Debug, Args)]
 pub(super) struct Explain {
-    /// Configuration file
-    file: PathBuf,
+    #[command(flatten)]
+    kept: Kept,
     /// The reader: a DID or a handle
     #[arg(long)]
     reader: String,
@@ -30,9 +27,7 @@ pub(super) struct Explain {
 
 impl Explain {
     pub(super) fn run(self) -> Result<(), Ending> {
-        super::log("warn");
-        let config = Config::load(&self.file)?;
-        let store = store::open(&config)?;
+        let (store, _) = self.kept.open()?;
         let reader = match self.reader.starts_with("did:") {
             true => self.reader.clone(),
             false => store

@@ -5,6 +5,7 @@ mod config;
 mod dead;
 mod demo;
 mod explain;
+mod kept;
 mod lexicons;
 mod log;
 mod publish;

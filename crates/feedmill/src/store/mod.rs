@@ -111,6 +111,13 @@ pub fn open(config: &Config) -> Result<SharedStore, StoreError> {
     Ok(Arc::new(store))
 }
 
+/// Opens the store of a configuration as it is, beside whoever else uses it. Nothing is made or
+/// laid out anew: that would pull the lanes from under a running server.
+pub fn attach(config: &Config) -> Result<SharedStore, StoreError> {
+    let store = sqlite::SqliteStore::attach(&config.store, Plan::new(config))?;
+    Ok(Arc::new(store))
+}
+
 /// A store shared by all stages.
 pub type SharedStore = Arc<dyn Store>;
 

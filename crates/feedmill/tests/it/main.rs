@@ -26,6 +26,7 @@ mod first_read;
 mod hostile;
 mod jetstream;
 mod labels;
+mod layout;
 mod lexicons;
 mod life;
 mod log_cli;

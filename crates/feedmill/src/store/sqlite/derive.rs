@@ -30,6 +30,8 @@ impl Subject<'_> {
 /// Lane and source numbers of the plan, as this file knows them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ids {
+    /// Under which layout they hold.
+    pub(super) layout: i64,
     pub(super) lanes: Vec<i64>,
     pub(super) sources: Vec<i64>,
     pub(super) ladders: Vec<i64>,

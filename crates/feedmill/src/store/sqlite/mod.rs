@@ -84,6 +84,42 @@ impl SqliteStore {
         let mut connection = place.connect(settings.cache_mib.saturating_mul(WRITER_CACHE))?;
         schema::migrate(&mut connection).map_err(sql)?;
         let ids = rebuild::align(&mut connection, &plan).map_err(sql)?;
+        Self::start(settings, &place, connection, plan, ids)
+    }
+
+    /// Opens a store that is there and laid out for the plan, beside whoever else uses it.
+    pub(super) fn attach(settings: &crate::config::Store, plan: Plan) -> Result<Self, StoreError> {
+        let place = Place::of(&settings.url);
+        let refused = |cause: String| Err(StoreError::Passing(cause));
+        match &place {
+            Place::Memory(_) => return refused("it is in the memory of another process".into()),
+            Place::File(path) if !path.exists() => {
+                return refused(format!("there is no file {}", path.display()));
+            }
+            Place::File(_) => {}
+        }
+        let mut connection = place.connect(settings.cache_mib)?;
+        if !schema::is_newest(&connection).map_err(sql)? {
+            return refused(
+                "it is of another version; `feedmill run` brings it to this one".into(),
+            );
+        }
+        match rebuild::find(&mut connection, &plan).map_err(sql)? {
+            Some(ids) => Self::start(settings, &place, connection, plan, ids),
+            None => refused(
+                "it is laid out for another configuration; give the file that `feedmill run` was started with, or start that again with this one"
+                    .into(),
+            ),
+        }
+    }
+
+    fn start(
+        settings: &crate::config::Store,
+        place: &Place,
+        connection: Connection,
+        plan: Plan,
+        ids: Ids,
+    ) -> Result<Self, StoreError> {
         let plan = Arc::new(plan);
         let idle = (0..settings.readers.get())
             .map(|_| place.connect(settings.cache_mib))
@@ -123,6 +159,7 @@ impl SqliteStore {
         };
         drop(idle);
         let result = connection.transaction().and_then(|tx| {
+            rebuild::hold(&tx, &self.ids)?;
             let value = read(&tx)?;
             tx.commit()?;
             Ok(value)

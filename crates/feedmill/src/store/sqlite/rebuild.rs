@@ -2,17 +2,20 @@
 //!
 //! At start each lane and source of the plan is found by its spec. A new one
 //! is filled from the records, and one that is no longer wanted is dropped,
-//! all before the store answers anybody.
+//! all before the store answers anybody. The layout then has another number,
+//! and a process that began under the one before notices: it would write to
+//! lanes that are gone, and read from them.
 
 use rusqlite::{Connection, Error, Transaction, params};
 use tracing::info;
 
+use super::broken;
 use super::derive::{self, Ids, Subject};
 use super::group::Touch;
 use super::names::{self, Names};
 use super::shelf::lane_of;
 use super::tally::Books;
-use crate::store::plan::{Derived, LaneId, Plan};
+use crate::store::plan::{Derived, Lane, LaneId, Plan};
 
 /// Brings derived rows in line with the plan; returns the numbers of its lanes and sources.
 pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Error> {
@@ -30,13 +33,18 @@ pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Err
         .collect();
     let ladder_specs: Vec<&str> = plan.ladders.iter().map(|it| it.spec.as_str()).collect();
     let of_lanes = ["published", "recent", "tally", "voice", "part"];
-    drop_unwanted(&tx, "lane", &of_lanes, "lane", &lane_specs)?;
-    drop_unwanted(&tx, "follow_source", &["follow"], "source", &source_specs)?;
-    drop_unwanted(&tx, "ladder", &["rung"], "ladder", &ladder_specs)?;
+    let dropped = drop_unwanted(&tx, "lane", &of_lanes, "lane", &lane_specs)?
+        + drop_unwanted(&tx, "follow_source", &["follow"], "source", &source_specs)?
+        + drop_unwanted(&tx, "ladder", &["rung"], "ladder", &ladder_specs)?;
     let (lanes, new_lanes) = lane_numbers(&tx, plan)?;
     let (sources, new_sources) = numbers(&tx, "follow_source", &source_specs)?;
     let (ladders, new_ladders) = numbers(&tx, "ladder", &ladder_specs)?;
+    let new = new_lanes.len() + new_sources.len() + new_ladders.len();
+    if dropped + new > 0 {
+        tx.execute("UPDATE layout SET number = number + 1", [])?;
+    }
     let ids = Ids {
+        layout: layout(&tx)?,
         lanes,
         sources,
         ladders,
@@ -48,18 +56,80 @@ pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Err
     Ok(ids)
 }
 
+/// Fails if another process has laid the store out anew since `ids` were read.
+pub(super) fn hold(connection: &Connection, ids: &Ids) -> Result<(), Error> {
+    if layout(connection)? == ids.layout {
+        return Ok(());
+    }
+    let cause = "another process has laid the store out for another configuration; start this one again with the file that one has";
+    Err(Error::ToSqlConversionFailure(Box::new(broken(
+        cause.into(),
+    ))))
+}
+
+/// The number of the layout.
+fn layout(connection: &Connection) -> Result<i64, Error> {
+    let mut statement = connection.prepare_cached("SELECT number FROM layout")?;
+    statement.query_row([], |row| row.get(0))
+}
+
+/// The numbers of the plan's lanes and sources, if the store is laid out for it and nothing else.
+/// Changes nothing.
+pub(super) fn find(connection: &mut Connection, plan: &Plan) -> Result<Option<Ids>, Error> {
+    let tx = connection.transaction()?;
+    let found = |table: &str, wanted: &[&str]| -> Result<Option<Vec<i64>>, Error> {
+        let known = specs(&tx, table)?;
+        let id = |spec: &&str| Some(known.iter().find(|(_, known)| known == spec)?.0);
+        let ids: Option<Vec<i64>> = wanted.iter().map(id).collect();
+        Ok(ids.filter(|ids| ids.len() == known.len()))
+    };
+    let own = |lane: &&Lane| !plan.holds_all(lane);
+    let lane_specs: Vec<&str> = plan.lanes.iter().filter(own).map(|it| &*it.spec).collect();
+    let source_specs: Vec<&str> = plan.sources.iter().map(|it| &*it.spec).collect();
+    let ladder_specs: Vec<&str> = plan.ladders.iter().map(|it| &*it.spec).collect();
+    let (Some(with_rows), Some(sources), Some(ladders)) = (
+        found("lane", &lane_specs)?,
+        found("follow_source", &source_specs)?,
+        found("ladder", &ladder_specs)?,
+    ) else {
+        return Ok(None);
+    };
+    let mut with_rows = with_rows.into_iter();
+    let mut lanes = Vec::with_capacity(plan.lanes.len());
+    for lane in &plan.lanes {
+        let number = match plan.holds_all(lane) {
+            true => names::find_collection(&tx, &lane.nsid)?.map(lane_of),
+            false => with_rows.next(),
+        };
+        let Some(number) = number else {
+            return Ok(None);
+        };
+        lanes.push(number);
+    }
+    Ok(Some(Ids {
+        layout: layout(&tx)?,
+        lanes,
+        sources,
+        ladders,
+    }))
+}
+
+fn specs(tx: &Transaction<'_>, table: &str) -> Result<Vec<(i64, String)>, Error> {
+    tx.prepare(&format!("SELECT id, spec FROM {table}"))?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect()
+}
+
+/// Drops what is not wanted any more; how many.
 fn drop_unwanted(
     tx: &Transaction<'_>,
     table: &str,
     rows: &[&str],
     column: &str,
     wanted: &[&str],
-) -> Result<(), Error> {
-    let known: Vec<(i64, String)> = tx
-        .prepare(&format!("SELECT id, spec FROM {table}"))?
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect::<Result<_, _>>()?;
-    for (id, spec) in known {
+) -> Result<usize, Error> {
+    let mut dropped = 0;
+    for (id, spec) in specs(tx, table)? {
         if !wanted.contains(&spec.as_str()) {
             info!(
                 spec,
@@ -68,10 +138,10 @@ fn drop_unwanted(
             for derived in rows {
                 tx.execute(&format!("DELETE FROM {derived} WHERE {column} = ?1"), [id])?;
             }
-            tx.execute(&format!("DELETE FROM {table} WHERE id = ?1"), [id])?;
+            dropped += tx.execute(&format!("DELETE FROM {table} WHERE id = ?1"), [id])?;
         }
     }
-    Ok(())
+    Ok(dropped)
 }
 
 /// The number of each spec, and which of them (by index) are new.

@@ -156,6 +156,10 @@ CREATE TABLE voice (
     lane INTEGER NOT NULL, key INTEGER NOT NULL, author INTEGER NOT NULL, count INTEGER NOT NULL,
     PRIMARY KEY (lane, key, author)
 ) WITHOUT ROWID;
+", "
+-- Another number whenever lanes, sources or ladders became others: who began under an earlier one must stop.
+CREATE TABLE layout (number INTEGER NOT NULL);
+INSERT INTO layout VALUES (1);
 "];
 
 /// Brings a connection's file to the newest version.
@@ -172,6 +176,12 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
         tx.pragma_update(None, "user_version", step)?;
     }
     tx.commit()
+}
+
+/// Whether a file is at the newest version.
+pub(super) fn is_newest(connection: &Connection) -> Result<bool, Error> {
+    let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    Ok(version == FIRST + MIGRATIONS.len() as u32)
 }
 
 /// Pages of the log before they are moved into the file. Rare checkpoints write a page that many

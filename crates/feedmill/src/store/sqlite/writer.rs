@@ -16,7 +16,7 @@ use super::apply::Apply;
 use super::derive::Ids;
 use super::names::Names;
 use super::pending::Turn;
-use super::{broken, outbox, sql};
+use super::{broken, outbox, rebuild, sql};
 use crate::crash;
 use crate::store::batch::{Batch, Item};
 use crate::store::plan::Plan;
@@ -170,13 +170,14 @@ impl Desk {
     }
 
     fn attempt(&mut self, batches: &[&Batch]) -> Result<Vec<Committed>, StoreError> {
-        let tx = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(sql)?;
+        let behavior = TransactionBehavior::Immediate;
+        let begun = self.connection.transaction_with_behavior(behavior);
+        let tx = begun.map_err(sql)?;
         let version = version(&tx)?;
-        if std::mem::replace(&mut self.version, version) != version {
+        if self.version != version {
+            rebuild::hold(&tx, &self.ids).map_err(sql)?;
             self.names.forget();
+            self.version = version;
         }
         let mut done = Vec::with_capacity(batches.len());
         let mut head = outbox::head(&tx).map_err(sql)?;
@@ -204,8 +205,8 @@ impl Desk {
             apply_all(&mut apply, &batch.items)?;
             let (changes, tally, broken, live) =
                 (apply.changes, apply.tally, apply.broken, apply.live);
-            let (others, fates) = (apply.others, apply.fates);
-            let (turn, buried) = (apply.turn, apply.buried);
+            let (others, fates, turn, buried) =
+                (apply.others, apply.fates, apply.turn, apply.buried);
             head = outbox::append(&tx, head, &changes).map_err(sql)?;
             for (collection, delta) in live {
                 tx.prepare_cached("UPDATE collection SET live = live + ?2 WHERE id = ?1")
