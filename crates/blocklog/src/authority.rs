@@ -77,7 +77,7 @@ impl Authority<'_> {
             Wanted::Here(selection) => selection.clone(),
             Wanted::Subscription(id) => self.live_subscription(space, id, now_ms)?.selection,
         };
-        let start = self.start(space, state, &selection, query)?;
+        let (start, catching_up) = self.start(space, state, &selection, query)?;
         let limit = query
             .limit
             .map_or(self.limits.page_blocks_default, |limit| {
@@ -88,9 +88,8 @@ impl Authority<'_> {
             bytes: self.limits.page_bytes_max,
         };
         let page = self.store.page(space, &selection, &start, max)?;
-        let skip_gone = query.skip_gone || matches!(query.from, From::Oldest | From::Since(_));
         if let (false, Some(through)) = (
-            skip_gone,
+            query.skip_gone || catching_up,
             page.evicted.iter().map(|(_, through)| *through).max(),
         ) {
             return Err(Fault::Gone {
@@ -102,6 +101,7 @@ impl Authority<'_> {
             position: page.next.after,
             head: page.head,
             pending: page.next.pending,
+            catching_up: catching_up && page.has_more,
         };
         Ok(Blocks {
             blocks: page.blocks,
@@ -116,13 +116,14 @@ impl Authority<'_> {
         })
     }
 
+    /// Where the page starts, and whether its walk is one that began without a place.
     fn start(
         &self,
         space: &str,
         state: &SpaceState,
         selection: &Selection,
         query: &QueryRequest,
-    ) -> Result<Start, Fault> {
+    ) -> Result<(Start, bool), Fault> {
         let pending = if query.unpositioned {
             PendingStart::All
         } else {
@@ -133,9 +134,17 @@ impl Authority<'_> {
             From::Position(position) => *position,
             From::Since(time_ms) => self.store.position_before(space, *time_ms)?,
             From::Tail => self.tail(space, selection)?,
-            From::Cursor(text) => return self.resume(space, state, text),
+            From::Cursor(text) => {
+                let cursor = self.resume(space, state, text)?;
+                let start = Start {
+                    after: cursor.position,
+                    pending: cursor.pending,
+                };
+                return Ok((start, cursor.catching_up));
+            }
         };
-        Ok(Start { after, pending })
+        let catching_up = matches!(query.from, From::Oldest | From::Since(_));
+        Ok((Start { after, pending }, catching_up))
     }
 
     /// The position up to which everything is final now.
@@ -156,7 +165,7 @@ impl Authority<'_> {
 
     /// Go on at a cursor, if it is from this history. A cursor that nobody can
     /// verify any more is refused: reading on might skip what was lost.
-    fn resume(&self, space: &str, state: &SpaceState, text: &str) -> Result<Start, Fault> {
+    fn resume(&self, space: &str, state: &SpaceState, text: &str) -> Result<Cursor, Fault> {
         let cursor = Cursor::decode(text).map_err(|_| Fault::BadCursor)?;
         if cursor.position > INTEGER_MAX {
             return Err(Fault::BadCursor);
@@ -179,10 +188,7 @@ impl Authority<'_> {
                 });
             }
         }
-        Ok(Start {
-            after: cursor.position,
-            pending: cursor.pending,
-        })
+        Ok(cursor)
     }
 
     fn live_subscription(&self, space: &str, id: &str, now_ms: u64) -> Result<Subscription, Fault> {
@@ -247,15 +253,7 @@ impl Authority<'_> {
         if let Some(cursor) = &request.cursor {
             self.resume(space, state, cursor)?;
         }
-        let refused: Vec<Refused> = request
-            .blocks
-            .iter()
-            .enumerate()
-            .filter_map(|(index, sealed)| self.refuse(index, sealed))
-            .collect();
-        if !refused.is_empty() {
-            return Err(refused.into());
-        }
+        self.check(request)?;
         let namespace = request.namespace.as_deref();
         match self
             .store
@@ -270,6 +268,21 @@ impl Authority<'_> {
             }),
             Err(AppendError::Refused(refused)) => Err(refused.into()),
             Err(AppendError::Store(error)) => Err(error.into()),
+        }
+    }
+
+    /// Whether the blocks of an append may be written as far as they themselves say.
+    ///
+    /// # Errors
+    /// The fault to send back.
+    pub fn check(&self, request: &AppendRequest) -> Result<(), Fault> {
+        let blocks = request.blocks.iter().enumerate();
+        let refused: Vec<Refused> = blocks
+            .filter_map(|(index, sealed)| self.refuse(index, sealed))
+            .collect();
+        match refused.is_empty() {
+            true => Ok(()),
+            false => Err(refused.into()),
         }
     }
 

@@ -233,9 +233,8 @@ pub fn judge(sealed: &Sealed, known: &Known, limits: &Limits) -> Result<Verdict,
     {
         return Err(Refusal::Predecessor);
     }
-    if let Some(highest) = known.sequence_max
-        && sealed.block.sequence.saturating_sub(highest) > limits.sequence_gap_max
-    {
+    let highest = known.sequence_max.unwrap_or(0);
+    if sealed.block.sequence.saturating_sub(highest) > limits.sequence_gap_max {
         return Err(Refusal::SequenceGap {
             max: limits.sequence_gap_max,
         });
@@ -340,9 +339,9 @@ mod tests {
         };
         assert_eq!(judge(&far, &known, &limits), Ok(Verdict::New));
         far.block.sequence = INTEGER_MAX;
-        assert!(matches!(
-            judge(&far, &known, &limits),
-            Err(Refusal::SequenceGap { .. })
-        ));
+        for known in [known, Known::default()] {
+            let refused = judge(&far, &known, &limits);
+            assert!(matches!(refused, Err(Refusal::SequenceGap { .. })));
+        }
     }
 }

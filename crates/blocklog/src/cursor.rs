@@ -18,6 +18,9 @@ use std::fmt;
 /// The first byte of every cursor; a new layout takes another.
 const VERSION: u8 = 1;
 
+/// The first byte of a cursor whose walk began at the oldest block kept and has not come to its end.
+const CATCHING_UP: u8 = 2;
+
 /// The longest cursor we look at.
 const CURSOR_BYTES_MAX: usize = 4096;
 
@@ -66,6 +69,9 @@ pub struct Cursor {
     /// starts there anew, because what stands behind is provisional and new
     /// blocks may sort before old ones.
     pub pending: PendingStart,
+    /// Whether the walk began at the oldest block kept and has not come to its end. What was let
+    /// go before it came there it has not missed: it could have begun later.
+    pub catching_up: bool,
 }
 
 /// A string that is not one of our cursors.
@@ -77,7 +83,11 @@ impl Cursor {
     /// The opaque form.
     #[must_use]
     pub fn encode(&self) -> String {
-        let mut bytes = vec![VERSION];
+        let mut bytes = vec![if self.catching_up {
+            CATCHING_UP
+        } else {
+            VERSION
+        }];
         bytes.extend_from_slice(&self.epoch.0);
         bytes.extend_from_slice(&self.position.to_be_bytes());
         bytes.extend_from_slice(&self.head.0);
@@ -112,9 +122,11 @@ impl Cursor {
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| BadCursor)?;
         let mut rest = bytes.as_slice();
         let [version] = take::<1>(&mut rest)?;
-        if version != VERSION {
-            return Err(BadCursor);
-        }
+        let catching_up = match version {
+            VERSION => false,
+            CATCHING_UP => true,
+            _ => return Err(BadCursor),
+        };
         let epoch = Epoch(take(&mut rest)?);
         let position = u64::from_be_bytes(take(&mut rest)?);
         let head = Head(take(&mut rest)?);
@@ -124,6 +136,7 @@ impl Cursor {
             position,
             head,
             pending,
+            catching_up,
         })
     }
 }
@@ -179,6 +192,7 @@ mod tests {
                 actor: "ada".into(),
                 feed: "01H1".into(),
             }),
+            catching_up: false,
         }
     }
 
@@ -191,11 +205,14 @@ mod tests {
             PendingStart::All,
             PendingStart::Ahead(7),
         ] {
-            let other = Cursor {
-                pending,
-                ..cursor()
-            };
-            assert_eq!(Cursor::decode(&other.encode()), Ok(other));
+            for catching_up in [false, true] {
+                let other = Cursor {
+                    pending: pending.clone(),
+                    catching_up,
+                    ..cursor()
+                };
+                assert_eq!(Cursor::decode(&other.encode()), Ok(other));
+            }
         }
     }
 

@@ -32,8 +32,6 @@ pub struct Limits {
     pub list_feeds_max: usize,
     /// Feeds of one space.
     pub space_feeds_max: u64,
-    /// Namespaces of one space.
-    pub space_namespaces_max: u64,
     /// Live subscriptions of one space.
     pub space_subscriptions_max: u64,
     /// How long a subscription lives unless renewed.
@@ -61,7 +59,6 @@ impl Default for Limits {
             feed_ids_max: 1000,
             list_feeds_max: 1000,
             space_feeds_max: 1_000_000,
-            space_namespaces_max: 1000,
             space_subscriptions_max: 10_000,
             subscription_ms_max: 60 * 60 * 1000,
             id_bytes_max: 512,

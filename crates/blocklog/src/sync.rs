@@ -135,6 +135,8 @@ pub struct Sync {
     covered_min: u64,
     push_wanted: bool,
     pushed_last: bool,
+    /// Blocks of the next push: fewer where the authority takes no more at once.
+    push_blocks: usize,
     failures: u32,
     resume_ms: u64,
     poll_ms: u64,
@@ -147,7 +149,6 @@ impl Sync {
     pub fn new(space: &str, run: &str, settings: SyncSettings, limits: Limits) -> Self {
         Self {
             space: space.to_owned(),
-            settings,
             limits,
             run: run.to_owned(),
             requests: 0,
@@ -157,10 +158,12 @@ impl Sync {
             covered_min: u64::MAX,
             push_wanted: true,
             pushed_last: false,
+            push_blocks: settings.push_max.blocks,
             failures: 0,
             resume_ms: 0,
             poll_ms: 0,
             report: SyncReport::default(),
+            settings,
         }
     }
 
@@ -327,7 +330,11 @@ impl Sync {
         } else {
             Some(replicated.as_slice())
         };
-        let mut waiting = store.pending(&self.space, only, &apart, self.settings.push_max)?;
+        let max = PageMax {
+            blocks: self.push_blocks,
+            ..self.settings.push_max
+        };
+        let mut waiting = store.pending(&self.space, only, &apart, max)?;
         let Some(first) = waiting.first() else {
             return Ok(None);
         };

@@ -7,7 +7,7 @@ use blocklog::chain::Draft;
 use blocklog::cursor::Epoch;
 use blocklog::limits::Limits;
 use blocklog::memory::Memory;
-use blocklog::message::{Reply, Request, RequestId};
+use blocklog::message::{Fault, Reply, Request, RequestId};
 use blocklog::replica::{Mode, Target};
 use blocklog::signature::Author;
 use blocklog::store::{EVICTED_REMEMBERED_MAX, FeedName, Keep, LogStore, ReplicaStore, Role};
@@ -326,4 +326,42 @@ fn a_lost_acknowledgement_is_repaired_by_the_next_pull() {
         1,
         "it was not stored twice"
     );
+}
+
+/// An authority may take less at once than a replica would send, and one block may be too large
+/// for it: neither holds up the rest.
+#[test]
+fn a_push_that_is_too_large_is_halved_and_one_block_that_is_alone_is_set_aside() {
+    let mut pair = Pair::new();
+    pair.settle();
+    let keys: Vec<BlockKey> = (0..20).map(|n| pair.write(&format!("block {n}"))).collect();
+    let huge = &keys[7];
+    let mut next = pair.step(Input::Changed);
+    for _ in 0..200 {
+        next = match next {
+            Some((id, Request::Append(append)))
+                if append.blocks.len() > 3
+                    || append.blocks.iter().any(|one| one.block.key() == *huge) =>
+            {
+                let limit = "batch_bytes_max".into();
+                let refused = Reply {
+                    id: Some(id),
+                    outcome: Err(Fault::TooLarge { limit, max: 3 }),
+                };
+                pair.step(Input::Reply(&refused))
+            }
+            Some(request) => {
+                let reply = pair.answer(request);
+                pair.step(Input::Reply(&reply))
+            }
+            None if pair.sync.is_idle() => break,
+            None => pair.step(Input::Tick),
+        };
+    }
+    let missing: Vec<&BlockKey> = keys
+        .iter()
+        .filter(|key| pair.held_by_server(key).is_none())
+        .collect();
+    assert_eq!(missing, [huge]);
+    assert_eq!(pair.sync.report().set_aside, 1);
 }

@@ -35,6 +35,9 @@ impl Sync {
             (Doing::Push(_), Err(Fault::Refused(blocks))) => {
                 self.take_refusals(store, now_ms, blocks)?
             }
+            (Doing::Push(keys), Err(Fault::TooLarge { limit, .. })) => {
+                self.take_less(store, &keys, limit)?;
+            }
             (Doing::Pull(pull), Ok(Answer::Blocks(answer))) => {
                 self.take_page(store, now_ms, upstream, &pull, answer)?;
             }
@@ -100,6 +103,25 @@ impl Sync {
         }
         store.set_aside(&self.space, &aside)?;
         self.report.set_aside += aside.len() as u64;
+        Ok(())
+    }
+
+    /// A push that is larger than the authority takes is tried again with half of its blocks. One that is
+    /// refused alone is set aside, so that it does not hold up the others.
+    fn take_less(
+        &mut self,
+        store: &dyn ReplicaStore,
+        keys: &[BlockKey],
+        limit: &str,
+    ) -> Result<(), StoreError> {
+        self.push_wanted = true;
+        if let [key] = keys {
+            store.set_aside(&self.space, &[(key.clone(), limit)])?;
+            self.report.set_aside += 1;
+            self.push_blocks = self.settings.push_max.blocks;
+        } else {
+            self.push_blocks = (keys.len() / 2).max(1);
+        }
         Ok(())
     }
 

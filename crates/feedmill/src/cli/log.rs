@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blocklog::chain::{Draft, Sealed, Tip, next};
+use blocklog::cursor::Epoch;
 use blocklog::limits::Limits;
 use blocklog::message::{Answer, AppendRequest, Fault, Reply, Request, RequestId, parse_block};
 use blocklog::replica::{Mode, Target};
@@ -153,7 +154,7 @@ pub(super) struct Which {
 enum Trouble {
     #[error("the server cannot be asked")]
     Server(#[from] reqwest::Error),
-    #[error("{code}: {0}", code = .0.code())]
+    #[error("{code}: {}", in_words(.0), code = .0.code())]
     Fault(Fault),
     #[error("the server's answer is none: {0}")]
     Nonsense(&'static str),
@@ -165,6 +166,17 @@ enum Trouble {
     Damaged(usize),
     #[error("there is nothing to verify")]
     Nothing,
+}
+
+/// A fault, with the reason of the first block where blocks were refused.
+fn in_words(fault: &Fault) -> String {
+    match fault {
+        Fault::Refused(blocks) => match blocks.first() {
+            Some(first) => format!("{} (block {})", first.message, first.index),
+            None => fault.to_string(),
+        },
+        fault => fault.to_string(),
+    }
 }
 
 impl Log {
@@ -461,8 +473,13 @@ async fn replicate(
 /// Whether everything the server had a moment ago is here, and nothing waits to be sent.
 async fn is_whole(place: &Place, store: &SqliteLog) -> Result<bool, Ending> {
     let question = json!({"requestId": "end", "tail": true});
-    let there = place.ask("query", &question).await?;
-    let there = there.get("maxPosition").and_then(Value::as_u64);
+    let answer = place.ask("query", &question).await?;
+    let there = answer.get("maxPosition").and_then(Value::as_u64);
+    let epoch = answer.get("epoch").and_then(Value::as_str);
+    let upstream = store.upstream(&place.space)?;
+    if upstream.healing || upstream.epoch != epoch.and_then(Epoch::from_text) {
+        return Ok(false); // what is here is of another history
+    }
     let lanes = store.lanes(&place.space)?;
     let pulled = lanes.iter().filter(|lane| lane.mode != Mode::None);
     let here = pulled.map(|lane| lane.after).min().unwrap_or(0);

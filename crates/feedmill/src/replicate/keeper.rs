@@ -10,6 +10,7 @@
 
 use super::hub::News;
 use super::log::Log;
+use super::streams;
 use crate::metrics as names;
 use blocklog::store::{LogStore, StoreError};
 use metrics::{counter, gauge};
@@ -63,6 +64,7 @@ struct Seen {
 fn tick(log: &Log, seen: Seen, looks: u64) -> Result<Seen, StoreError> {
     let mut now = Seen::default();
     if seen.is_behind || looks.is_multiple_of(RETAIN_EVERY) {
+        streams::sweep(log)?;
         let retained = log.retain()?;
         now.is_behind = retained.is_behind;
         if retained.gone > 0 {

@@ -9,6 +9,7 @@ use super::rate::Rate;
 use super::settings::LogSettings;
 use super::sqlite::SqliteLog;
 use super::sqlite::published::{Desk, Notice, PublishError};
+use super::streams;
 use crate::clock::Clock;
 use crate::metrics as names;
 use blocklog::authority::Authority;
@@ -137,24 +138,22 @@ impl Log {
         }
         let request = Request::parse(message, kind, space, &inner.limits)?;
         let now_ms = self.now_ms();
-        let published = inner.settings.publish.as_deref() == Some(space);
-        if published && matches!(request, Request::Append(_)) {
-            return Err(Fault::NotAllowed); // what is said there is believed to be ours
+        let is_ours = space == streams::SPACE || inner.settings.publish.as_deref() == Some(space);
+        if is_ours && matches!(request, Request::Append(_)) {
+            return Err(Fault::NotAllowed); // what stands there is believed to be written by us
         }
         if let Request::Append(append) = &request {
-            let taken = inner.rate.take(space, append.blocks.len() as u64, now_ms);
+            let taken = self.take(space, append.blocks.len() as u64);
             taken.map_err(|retry_after_ms| Fault::RateLimited { retry_after_ms })?;
-        }
-        // Whoever waits for a space may come before the first who writes to it.
-        let makes = matches!(request, Request::Append(_) | Request::Subscribe(_));
-        if makes && inner.settings.make_spaces && inner.store.space(space)?.is_none() {
-            self.open_space(space, Role::Authority)?;
         }
         let authority = Authority {
             store: inner.store.as_ref(),
             limits: &inner.limits,
             writers: &inner.writers,
         };
+        if inner.settings.make_spaces && inner.store.space(space)?.is_none() {
+            self.make_space(space, &request, &authority)?;
+        }
         let answer = authority.answer(space, &request, now_ms, &random())?;
         if let (Request::Append(append), Answer::Appended(appended)) = (&request, &answer) {
             let feeds = append
@@ -166,6 +165,33 @@ impl Log {
             self.tell(space, position_max, feeds, append.namespace.as_deref());
         }
         Ok(answer)
+    }
+
+    /// Make the space that a request would write to, if the request itself is good.
+    fn make_space(
+        &self,
+        space: &str,
+        request: &Request,
+        authority: &Authority<'_>,
+    ) -> Result<(), Fault> {
+        match request {
+            Request::Append(append) => authority.check(append)?,
+            // Whoever waits for a space may come before the first who writes to it.
+            Request::Subscribe(_) => {}
+            Request::Query(_) | Request::List(_) => return Ok(()),
+        }
+        if self.inner.store.spaces()?.len() >= self.inner.settings.spaces_max {
+            return Ok(()); // it stays unknown
+        }
+        Ok(self.open_space(space, Role::Authority)?)
+    }
+
+    /// Take so many blocks from what may be appended to `space` now.
+    ///
+    /// # Errors
+    /// The milliseconds to wait.
+    pub(super) fn take(&self, space: &str, blocks: u64) -> Result<(), u64> {
+        self.inner.rate.take(space, blocks, self.now_ms())
     }
 
     /// Write the next blocks of a feed from within this process. Blocks.

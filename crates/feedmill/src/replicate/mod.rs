@@ -57,7 +57,10 @@ pub fn router(log: Log) -> Router {
     Router::new()
         .route("/log.js", get(client))
         .route("/log/{space}", get(socket::upgrade))
-        .route("/log/{space}/{kind}", post(service::post))
+        .route(
+            "/log/{space}/{kind}",
+            post(service::post).options(service::preflight),
+        )
         .with_state(log.clone())
         .merge(streams::router(log))
 }

@@ -157,7 +157,7 @@ impl Peer {
             match ended {
                 Ended::Stopped => return,
                 Ended::Broken => {
-                    tracing::info!(space = %self.settings.space, pause_ms, "log connection ended");
+                    tracing::warn!(space = %self.settings.space, pause_ms, "the log cannot be reached, or its connection ended");
                 }
                 Ended::Store(error) => {
                     tracing::warn!(space = %self.settings.space, pause_ms, %error, "log store failed");

@@ -81,6 +81,17 @@ pub(super) async fn post(
     respond(&reply, outgoing)
 }
 
+/// What a browser asks before a page of another origin asks.
+pub(super) async fn preflight() -> Response {
+    let headers = [
+        (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
+        (header::ACCESS_CONTROL_ALLOW_METHODS, "POST"),
+        (header::ACCESS_CONTROL_ALLOW_HEADERS, "accept, content-type"),
+        (header::ACCESS_CONTROL_MAX_AGE, "86400"),
+    ];
+    (StatusCode::NO_CONTENT, headers).into_response()
+}
+
 async fn answer(
     log: Log,
     space: String,
@@ -128,6 +139,10 @@ fn respond(reply: &Reply, spelling: Spelling) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(
+        header::ACCESS_CONTROL_ALLOW_ORIGIN,
+        HeaderValue::from_static("*"),
+    );
     if let Err(Fault::RateLimited { retry_after_ms }) = &reply.outcome {
         let seconds = retry_after_ms.div_ceil(1000);
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));

@@ -65,7 +65,9 @@ pub struct LogSettings {
     /// Whether a space that is not known is made by its first append or
     /// subscription.
     pub make_spaces: bool,
-    /// Who may append.
+    /// Spaces that may be made in this way.
+    pub spaces_max: usize,
+    /// Who may append. Streams are open to everybody or to nobody.
     pub writers: WritersSetting,
     /// How much of each feed is kept.
     pub keep: KeepSetting,
@@ -105,6 +107,7 @@ impl Default for LogSettings {
             file: None,
             publish: None,
             make_spaces: true,
+            spaces_max: 10_000,
             writers: WritersSetting::default(),
             keep: KeepSetting::default(),
             keep_feeds: BTreeMap::new(),

@@ -12,7 +12,7 @@
 use super::hub::News;
 use super::log::Log;
 use super::service::Spelling;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -33,14 +33,10 @@ pub(super) async fn upgrade(
     Path(space): Path<String>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    if log.connections().fetch_add(1, Ordering::Relaxed) >= log.settings().connections_max {
-        log.connections().fetch_sub(1, Ordering::Relaxed);
-        return (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "connections_max is reached",
-        )
-            .into_response();
-    }
+    let Some(seat) = Seat::take(&log) else {
+        let told = "connections_max is reached";
+        return (StatusCode::SERVICE_UNAVAILABLE, told).into_response();
+    };
     let message_bytes_max = log
         .limits()
         .batch_bytes_max
@@ -58,8 +54,26 @@ pub(super) async fn upgrade(
                 spelling: Spelling::Json,
             };
             connection.run().await;
-            log.connections().fetch_sub(1, Ordering::Relaxed);
+            drop(seat);
         })
+}
+
+/// One of the connections there may be. It is given back however that ends, also if the
+/// connection breaks before it is one.
+struct Seat(Log);
+
+impl Seat {
+    fn take(log: &Log) -> Option<Self> {
+        let seat = Self(log.clone());
+        let taken = log.connections().fetch_add(1, Ordering::Relaxed);
+        (taken < log.settings().connections_max).then_some(seat)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.connections().fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 struct Connection {
@@ -78,7 +92,8 @@ impl Connection {
             let going_on = tokio::select! {
                 message = self.socket.recv() => match message {
                     Some(Ok(message)) => self.take(message).await,
-                    Some(Err(_)) | None => false,
+                    Some(Err(_)) => return self.refuse().await,
+                    None => false,
                 },
                 news = self.news.recv() => match news {
                     Ok(news) => self.hint(Some(&news)).await,
@@ -130,6 +145,16 @@ impl Connection {
         self.send(&reply.to_message()).await
     }
 
+    /// Ends a connection that said what cannot be read: a message larger than any may be.
+    async fn refuse(mut self) {
+        let frame = CloseFrame {
+            code: close_code::SIZE,
+            reason: "batch_bytes_max is passed, or this is no WebSocket".into(),
+        };
+        // Whoever broke the line does not hear it.
+        drop(self.socket.send(Message::Close(Some(frame))).await);
+    }
+
     /// Say that the space has advanced, if that concerns this connection.
     async fn hint(&mut self, news: Option<&News>) -> bool {
         let concerns = match (&self.subscribed, news) {
@@ -146,11 +171,23 @@ impl Connection {
         if !concerns {
             return true;
         }
+        let position_max = match news {
+            Some(news) => news.position_max,
+            None => self.position_max().await,
+        };
         let advanced = Advanced {
             space: self.space.clone(),
-            position_max: news.map_or(0, |news| news.position_max),
+            position_max,
         };
         self.send(&advanced.to_message()).await
+    }
+
+    /// How far the space is, asked of the store: more was told than this connection could hear.
+    async fn position_max(&mut self) -> u64 {
+        let (log, space) = (self.log.clone(), self.space.clone());
+        let asked = tokio::task::spawn_blocking(move || log.store().space(&space)).await;
+        let state = asked.ok().and_then(Result::ok).flatten();
+        state.map_or(0, |state| state.position_max)
     }
 
     async fn send(&mut self, message: &Value) -> bool {

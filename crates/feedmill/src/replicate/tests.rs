@@ -1,5 +1,7 @@
 //! The log through the same doors as its users: HTTP and WebSocket.
 
+mod doors;
+
 use super::log::Log;
 use super::settings::{KeepSetting, LogSettings, WritersSetting};
 use super::sqlite::SqliteLog;

@@ -85,6 +85,8 @@ struct Reader<'a> {
     row: Arc<str>,
     /// A position, or the log's own cursor once it has given one.
     cursor: Value,
+    /// Whether the walk began at the oldest block kept and has not come to its end.
+    catching_up: bool,
     hinted: bool,
     subscribed: Instant,
 }
@@ -116,6 +118,7 @@ impl LogStream {
             socket,
             row: self.name.as_str().into(),
             cursor: json!(0),
+            catching_up: false,
             hinted: false,
             subscribed: Instant::now(),
         };
@@ -207,12 +210,13 @@ impl Reader<'_> {
     /// Reads one page; true if more follows at once.
     async fn page(&mut self) -> Result<bool, Ended> {
         self.hinted = false;
-        let from_beginning = self.cursor == json!(0);
+        // What was let go before the first walk came there was never waited for.
+        self.catching_up |= self.cursor == json!(0);
         let question = json!({
             "type": "query", "cursor": self.cursor, "limit": PAGE_BLOCKS, "skipGone": true,
         });
         let page = self.ask(question).await?;
-        if page.get("evicted").is_some() && !from_beginning {
+        if page.get("evicted").is_some() && !self.catching_up {
             self.send(GONE.to_vec()).await?;
         }
         for block in blocks(&page)? {
@@ -224,7 +228,9 @@ impl Reader<'_> {
         if self.stream.rewind.asked(&self.row) {
             return Err(Ended::RolledBack);
         }
-        Ok(page.get("hasMore") == Some(&Value::Bool(true)))
+        let has_more = page.get("hasMore") == Some(&Value::Bool(true));
+        self.catching_up &= has_more;
+        Ok(has_more)
     }
 
     /// Waits for a hint, or until it is time to ask without one.

@@ -210,11 +210,12 @@ fn apply(
         stream.sequence = Some(sequence.to_owned());
     }
     if let Some(content) = content {
-        let actor = wish
-            .producer
-            .as_ref()
-            .map_or("stream", |producer| &producer.id);
-        write_content(transaction, stream, actor, content, now_ms)?;
+        // Not the bare id: it might be the name of a key, and nobody signs here.
+        let actor = match &wish.producer {
+            Some(producer) => format!("producer:{}", producer.id),
+            None => "stream".to_owned(),
+        };
+        write_content(transaction, stream, &actor, content, now_ms)?;
     }
     stream.closed |= wish.closes;
     stream.touched_ms = now_ms;

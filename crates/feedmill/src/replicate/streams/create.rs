@@ -68,7 +68,7 @@ pub(super) fn put(
         closed: header::closes(headers),
         fork: fork_wish(headers)?,
     };
-    let now_ms = log.now_ms();
+    let (now_ms, streams_max) = (log.now_ms(), log.limits().space_feeds_max);
     let (stream, created) =
         log.store().writing(
             |transaction| match Stream::enter(transaction, path, now_ms)? {
@@ -79,6 +79,10 @@ pub(super) fn put(
                 Presence::Live(_) => Err(Refusal::conflict(
                     "a stream with another configuration exists",
                 )),
+                Presence::Absent if Stream::are_at_least(transaction, streams_max)? => {
+                    let told = "there are as many streams as log.space_feeds_max allows";
+                    Err(Refusal::status(StatusCode::FORBIDDEN, told))
+                }
                 Presence::Absent => {
                     create(transaction, &wish, body, now_ms).map(|stream| (stream, true))
                 }

@@ -18,16 +18,18 @@ mod reply;
 mod stream;
 
 use super::log::Log;
+use super::settings::WritersSetting;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use blocklog::store::Role;
+use blocklog::store::{LogStore, Role, StoreError};
 use read::{Parameters, Question};
 use reply::{Refusal, Reply};
-use stream::{Presence, SPACE, Stream};
+pub(super) use stream::SPACE;
+use stream::{Presence, Stream};
 
 /// Bytes of the path of a stream.
 const PATH_BYTES_MAX: usize = 1024;
@@ -76,19 +78,64 @@ async fn dispatch(log: Log, request: Request<Body>) -> Result<Reply, Refusal> {
     let body = body
         .map_err(|_| Refusal::status(StatusCode::PAYLOAD_TOO_LARGE, "block_bytes_max is passed"))?;
     blocking(move || match method {
+        Method::HEAD => read::head(&log, &path),
         Method::PUT => {
-            log.open_space(SPACE, Role::Authority)?;
+            admit(&log)?;
+            open(&log)?;
             create::put(&log, &path, &headers, &body)
         }
-        Method::POST => append::post(&log, &path, &headers, &body),
-        Method::HEAD => read::head(&log, &path),
-        Method::DELETE => delete(&log, &path),
+        Method::POST => {
+            admit(&log)?;
+            append::post(&log, &path, &headers, &body)
+        }
+        Method::DELETE => {
+            admit(&log)?;
+            delete(&log, &path)
+        }
         _ => Err(Refusal::status(
             StatusCode::METHOD_NOT_ALLOWED,
             "no such method",
         )),
     })
     .await
+}
+
+/// Whether streams may be written to now. Nobody signs a stream, so none can be told from
+/// another: they are open where everybody may write, and can only be read elsewhere.
+fn admit(log: &Log) -> Result<(), Refusal> {
+    if log.settings().writers != WritersSetting::Anyone {
+        let told = "streams are only read here: log.writers is not \"anyone\"";
+        return Err(Refusal::status(StatusCode::FORBIDDEN, told));
+    }
+    log.take(SPACE, 1).map_err(|wait_ms| {
+        let reply = Reply::new(StatusCode::TOO_MANY_REQUESTS)
+            .with("retry-after", wait_ms.div_ceil(1000).to_string());
+        Refusal::Answer(Box::new(reply))
+    })
+}
+
+/// Make the space of all streams, if it is not there and may be made.
+fn open(log: &Log) -> Result<(), Refusal> {
+    if log.store().space(SPACE)?.is_some() {
+        return Ok(());
+    }
+    if !log.settings().make_spaces {
+        let told = "there are no streams here: log.make_spaces is false";
+        return Err(Refusal::status(StatusCode::FORBIDDEN, told));
+    }
+    Ok(log.open_space(SPACE, Role::Authority)?)
+}
+
+/// End streams whose time is over, some at a time. Blocks.
+pub(super) fn sweep(log: &Log) -> Result<(), StoreError> {
+    let now_ms = log.now_ms();
+    let swept = log.store().writing(|transaction| {
+        for stream in Stream::expired(transaction, now_ms)? {
+            stream.end(transaction)?;
+        }
+        Ok(())
+    });
+    swept.map_err(|refusal: Refusal| StoreError::Passing(format!("{refusal:?}").into()))
 }
 
 /// Run `work` on a thread that may wait for the disk.

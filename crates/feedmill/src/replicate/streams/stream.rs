@@ -14,7 +14,10 @@ use crate::replicate::sqlite::drop_feed_within;
 use rusqlite::{Connection, OptionalExtension, Result, Row, Transaction, params};
 
 /// The space all streams live in.
-pub(super) const SPACE: &str = "streams";
+pub(in crate::replicate) const SPACE: &str = "streams";
+
+/// Streams that one sweep ends.
+const SWEPT_MAX: usize = 1000;
 
 /// How deep forks of forks may go.
 pub(super) const FORK_DEPTH_MAX: usize = 64;
@@ -164,6 +167,32 @@ impl Stream {
             .expires
             .as_ref()
             .is_some_and(|(at_ms, _)| *at_ms <= now_ms)
+    }
+
+    /// Some whose time is over.
+    pub(super) fn expired(connection: &Connection, now_ms: u64) -> Result<Vec<Self>> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM streams WHERE deleted = 0 \
+             AND (expiresAt <= ?1 OR touchedAt + ttlSeconds * 1000 <= ?1) LIMIT {SWEPT_MAX}"
+        );
+        let mut query = connection.prepare_cached(&sql)?;
+        query.query_map([signed(now_ms)], Self::read)?.collect()
+    }
+
+    /// How many there are, if these are at least `many`. As long as fewer were ever made, nothing is counted.
+    pub(super) fn are_at_least(connection: &Connection, many: u64) -> Result<bool> {
+        let sql = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'streams'), 0)";
+        let made: i64 = connection
+            .prepare_cached(sql)?
+            .query_row([], |row| row.get(0))?;
+        if made < signed(many) {
+            return Ok(false);
+        }
+        let sql = "SELECT count(*) FROM streams";
+        let held: i64 = connection
+            .prepare_cached(sql)?
+            .query_row([], |row| row.get(0))?;
+        Ok(held >= signed(many))
     }
 
     /// What stands at `path` now, without changing anything.
