@@ -170,8 +170,9 @@ impl Desk {
     }
 
     fn attempt(&mut self, batches: &[&Batch]) -> Result<Vec<Committed>, StoreError> {
-        let behavior = TransactionBehavior::Immediate;
-        let begun = self.connection.transaction_with_behavior(behavior);
+        let begun = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate);
         let tx = begun.map_err(sql)?;
         let version = version(&tx)?;
         if self.version != version {
@@ -208,11 +209,7 @@ impl Desk {
             let (others, fates, turn, buried) =
                 (apply.others, apply.fates, apply.turn, apply.buried);
             head = outbox::append(&tx, head, &changes).map_err(sql)?;
-            for (collection, delta) in live {
-                tx.prepare_cached("UPDATE collection SET live = live + ?2 WHERE id = ?1")
-                    .and_then(|mut statement| statement.execute(params![collection, delta]))
-                    .map_err(sql)?;
-            }
+            count_live(&tx, live).map_err(sql)?;
             crash::point("commit.before-cursor");
             for (source, moved) in &others {
                 account_for(&tx, source, None, batch.now_us, moved).map_err(sql)?;
@@ -240,6 +237,18 @@ impl Desk {
         self.head.moved.notify_all();
         Ok(done)
     }
+}
+
+/// Counts the records of collections that came and went.
+fn count_live(
+    tx: &Connection,
+    live: impl IntoIterator<Item = (i64, i64)>,
+) -> Result<(), rusqlite::Error> {
+    let mut count = tx.prepare_cached("UPDATE collection SET live = live + ?2 WHERE id = ?1")?;
+    for (collection, delta) in live {
+        count.execute(params![collection, delta])?;
+    }
+    Ok(())
 }
 
 /// Another number than before: another process has written meanwhile.
