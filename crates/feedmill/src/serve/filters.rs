@@ -96,8 +96,7 @@ impl Questions {
                         lane,
                         by: relation.by,
                     });
-                    let count = |steps: &Steps| matches!(steps, Steps::Count { lane: other, .. } if *other == lane);
-                    ways.sort(name, plan.ladder(nsid, count), true);
+                    ways.sort(name, plan.count_ladder(nsid, lane, relation.by), true);
                 }
             }
             (nsid.to_owned(), ways)

@@ -1,7 +1,7 @@
 //! Ladders: orders other than that of time.
 //!
 //! In:    a field that may be sorted by, or children that are counted; records.
-//! Out:   the rung on which a record stands.
+//! Out:   the rung on which a record, or its author, stands.
 //! Never: a number sorted as text; a record without a rung: one that lacks the
 //!        field stands on the last.
 
@@ -30,6 +30,8 @@ pub enum Steps {
     },
     /// How many children stand under the record in a lane.
     Count { lane: LaneId, children: String },
+    /// How many children stand under an account in a lane; accounts stand on it, each for all that it wrote.
+    Renown { lane: LaneId, children: String },
 }
 
 /// One order of a collection's records.
@@ -37,6 +39,7 @@ pub enum Steps {
 pub struct Ladder {
     /// The text of all that decides its rows.
     pub spec: String,
+    /// Whose records stand on it; empty where accounts do.
     pub nsid: String,
     pub steps: Steps,
 }
@@ -53,6 +56,7 @@ impl Ladder {
                 None => format!("{nsid} by items of {path}"),
             },
             Steps::Count { children, .. } => format!("{nsid} by how many of {children}"),
+            Steps::Renown { children, .. } => format!("accounts by how many of {children}"),
         };
         Self {
             spec,
@@ -78,7 +82,7 @@ impl Ladder {
                 }
                 _ => Vec::new(),
             },
-            Steps::Count { .. } => Vec::new(),
+            Steps::Count { .. } | Steps::Renown { .. } => Vec::new(),
         }
     }
 }

@@ -310,15 +310,25 @@ impl Plan {
                 let related = self.related(child, name, relation);
                 let lanes = related.groups.iter().map(|(_, lane)| *lane);
                 for lane in lanes.chain([related.lane]) {
-                    if let (Match::Uri, Some(spec)) = (related.by, self.lanes.get(lane.0)) {
-                        let children = spec.spec.clone();
-                        let steps = Steps::Count { lane, children };
-                        self.ladders.push(Ladder::new(&parent.collection, steps));
-                    }
+                    self.count(&parent.collection, lane, related.by);
                 }
                 let relations = self.relations.entry(parent.collection.clone());
                 relations.or_default().push(related);
             }
+        }
+    }
+
+    /// The ladder of how many children stand in a lane; one for all who ask for the same.
+    fn count(&mut self, nsid: &str, lane: LaneId, by: Match) {
+        let Some(children) = self.lanes.get(lane.0).map(|lane| lane.spec.clone()) else {
+            return;
+        };
+        let ladder = match by {
+            Match::Uri => Ladder::new(nsid, Steps::Count { lane, children }),
+            Match::Did => Ladder::new("", Steps::Renown { lane, children }),
+        };
+        if self.ladders.iter().all(|other| other.spec != ladder.spec) {
+            self.ladders.push(ladder);
         }
     }
 
@@ -368,6 +378,20 @@ impl Plan {
     pub fn ladder(&self, nsid: &str, steps: impl Fn(&Steps) -> bool) -> Option<LadderId> {
         let fits = |ladder: &Ladder| ladder.nsid == nsid && steps(&ladder.steps);
         self.ladders.iter().position(fits).map(LadderId)
+    }
+
+    /// The ladder by which records of a collection are sorted by the children that stand in a lane.
+    pub fn count_ladder(&self, nsid: &str, lane: LaneId, by: Match) -> Option<LadderId> {
+        match by {
+            Match::Uri => self.ladder(
+                nsid,
+                |steps| matches!(steps, Steps::Count { lane: other, .. } if *other == lane),
+            ),
+            Match::Did => self.ladder(
+                "",
+                |steps| matches!(steps, Steps::Renown { lane: other, .. } if *other == lane),
+            ),
+        }
     }
 
     /// The text of all that decides a lane's rows.
@@ -439,6 +463,11 @@ impl Plan {
     /// Whether a lane holds every record of its collection, each under who signed it.
     pub fn holds_all(&self, lane: &Lane) -> bool {
         lane.lists_authors() && !self.actors.contains_key(&lane.nsid)
+    }
+
+    /// Whether the records of a lane stand in it under who signed them, and nothing else.
+    pub fn is_by_author(&self, lane: &Lane) -> bool {
+        lane.keys == ["author"] && lane.rules.is_empty() && !self.actors.contains_key(&lane.nsid)
     }
 
     /// Whether records of this collection are kept at all.

@@ -27,6 +27,9 @@ validate = false
 [collections.like]
 collection = "com.example.like"
 validate = false
+[collections.fan]
+collection = "com.example.fan"
+validate = false
 [collections.post]
 collection = "com.example.post"
 validate = false
@@ -40,6 +43,17 @@ createdAt = { type = "range", as = "time" }
 collection = "like"
 group_by = "kind"
 groups = { up = "thumb", down = "sad" }
+[collections.post.relations.fan]
+collection = "fan"
+field = "subject"
+match = "did"
+group_by = "kind"
+groups = { up = "thumb" }
+[collections.post.relations.voice]
+collection = "fan"
+field = "subject"
+match = "did"
+count_distinct = "did"
 [feeds.timeline]
 follow = "follow"
 targets = ["post"]
@@ -130,8 +144,10 @@ impl Run {
             0..40 => self.post(rng, author),
             40..50 => self.edit(rng),
             50..60 => self.remove(rng),
-            60..85 => self.like(rng, author),
-            85..90 => self.unlike(rng),
+            60..72 => self.like(rng, author),
+            72..84 => self.fan(rng, author),
+            84..87 => self.unlike(rng),
+            87..90 => self.unfan(rng),
             90..95 => self.follow(author),
             _ => self.hide(author),
         }
@@ -197,6 +213,27 @@ impl Run {
         let (author, _, _) = self.truth.likes.remove(&uri).unwrap();
         let rkey = uri.rsplit('/').next().unwrap().to_owned();
         self.write(&did(author), "com.example.like", &rkey, None);
+    }
+
+    /// One more names an author, perhaps himself.
+    fn fan(&mut self, rng: &mut Rng, author: usize) {
+        let subject = rng.below(AUTHORS as u64) as usize;
+        let kind = KINDS[rng.below(3) as usize];
+        self.names += 1;
+        let (rkey, own) = (format!("n{}", self.names), did(author));
+        let body = json!({"subject": did(subject), "kind": kind});
+        self.write(&own, "com.example.fan", &rkey, Some(&body));
+        let uri = format!("at://{own}/com.example.fan/{rkey}");
+        self.truth.fans.insert(uri, (author, subject, kind));
+    }
+
+    fn unfan(&mut self, rng: &mut Rng) {
+        let Some(uri) = Self::pick(rng, &self.truth.fans) else {
+            return;
+        };
+        let (author, _, _) = self.truth.fans.remove(&uri).unwrap();
+        let rkey = uri.rsplit('/').next().unwrap().to_owned();
+        self.write(&did(author), "com.example.fan", &rkey, None);
     }
 
     fn follow(&mut self, author: usize) {

@@ -57,11 +57,15 @@ impl Post {
 /// A like: who, which post, of what kind.
 pub(crate) type Like = (usize, String, &'static str);
 
+/// Who names an author: who, whom, in what way.
+pub(crate) type Fan = (usize, usize, &'static str);
+
 /// What is true.
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
     pub(crate) posts: BTreeMap<String, Post>,
     pub(crate) likes: BTreeMap<String, Like>,
+    pub(crate) fans: BTreeMap<String, Fan>,
     pub(crate) hidden: BTreeSet<usize>,
     pub(crate) followed: BTreeSet<usize>,
 }
@@ -73,6 +77,23 @@ impl Truth {
             post == uri && !self.hidden.contains(author) && kind.is_none_or(|kind| kind == *own)
         });
         counted.count() as i64
+    }
+
+    /// Who name an author, each as often as he does.
+    fn fans_of(&self, author: usize, kind: Option<&str>) -> Vec<usize> {
+        let fans = self.fans.values().filter(|(fan, subject, own)| {
+            *subject == author && !self.hidden.contains(fan) && kind.is_none_or(|kind| kind == *own)
+        });
+        fans.map(|(fan, _, _)| *fan).collect()
+    }
+
+    fn fans(&self, author: usize, kind: Option<&str>) -> i64 {
+        self.fans_of(author, kind).len() as i64
+    }
+
+    fn voices(&self, author: usize) -> i64 {
+        let voices: BTreeSet<usize> = self.fans_of(author, None).into_iter().collect();
+        voices.len() as i64
     }
 }
 
@@ -92,6 +113,9 @@ pub(crate) enum By {
     Lang,
     Likes,
     Ups,
+    Fans,
+    FanUps,
+    Voices,
 }
 
 impl By {
@@ -103,6 +127,9 @@ impl By {
             Self::Lang => "lang",
             Self::Likes => "likeCount",
             Self::Ups => "likeUpCount",
+            Self::Fans => "fanCount",
+            Self::FanUps => "fanUpCount",
+            Self::Voices => "voiceCount",
         }
     }
 
@@ -114,6 +141,9 @@ impl By {
             Self::Lang => Val::Text(post.lang.into()),
             Self::Likes => Val::Number(truth.count(uri, None)),
             Self::Ups => Val::Number(truth.count(uri, Some("thumb"))),
+            Self::Fans => Val::Number(truth.fans(post.author, None)),
+            Self::FanUps => Val::Number(truth.fans(post.author, Some("thumb"))),
+            Self::Voices => Val::Number(truth.voices(post.author)),
         }
     }
 
@@ -127,8 +157,9 @@ impl By {
                 .map_or(Val::Missing, Val::Number),
             Self::CreatedAt => Val::Number(record["time_us"].as_i64().unwrap()),
             Self::Lang => Val::Text(record["value"]["lang"].as_str().unwrap().into()),
-            Self::Likes => count("likeCount"),
-            Self::Ups => count("likeUpCount"),
+            Self::Likes | Self::Ups | Self::Fans | Self::FanUps | Self::Voices => {
+                count(self.name())
+            }
         }
     }
 }
@@ -151,6 +182,7 @@ pub(crate) struct Ask {
     pub(crate) score: (Option<i64>, Option<i64>),
     pub(crate) minute: Option<i64>,
     pub(crate) likes: Option<(Option<&'static str>, i64)>,
+    pub(crate) fans: Option<i64>,
     pub(crate) search: Vec<Vec<&'static str>>,
     pub(crate) by: By,
     pub(crate) order: Option<bool>,
@@ -162,8 +194,11 @@ impl Ask {
         let mut maybe = |rate: f64| rng.chance(rate);
         let (feed, actor, lang, pinned) = (maybe(0.5), maybe(0.2), maybe(0.2), maybe(0.2));
         let (min, max, minute, likes) = (maybe(0.2), maybe(0.2), maybe(0.15), maybe(0.2));
-        let (search, sorted, ordered) = (maybe(0.4), maybe(0.6), maybe(0.5));
-        let by = [By::Score, By::CreatedAt, By::Lang, By::Likes, By::Ups];
+        let (search, sorted, ordered) = (maybe(0.4), maybe(0.7), maybe(0.5));
+        let fans = maybe(0.1);
+        let of_fields = [By::Score, By::CreatedAt, By::Lang, By::Likes, By::Ups];
+        let of_authors = [By::Fans, By::FanUps, By::Voices];
+        let by = [of_fields.as_slice(), of_authors.as_slice()].concat();
         Self {
             feed,
             only: (actor && !feed).then(|| rng.below(AUTHORS as u64) as usize),
@@ -178,6 +213,7 @@ impl Ask {
                 let kind = rng.chance(0.5).then_some("thumb");
                 (kind, rng.below(3) as i64)
             }),
+            fans: fans.then(|| rng.below(3) as i64),
             search: match search {
                 false => Vec::new(),
                 true => (0..=rng.below(2))
@@ -188,7 +224,7 @@ impl Ask {
                     .collect(),
             },
             by: if sorted {
-                by[rng.below(5) as usize]
+                by[rng.below(by.len() as u64) as usize]
             } else {
                 By::Time
             },
@@ -227,6 +263,9 @@ impl Ask {
                 "like{}CountMin={min}",
                 if kind.is_some() { "Up" } else { "" }
             ));
+        }
+        if let Some(min) = self.fans {
+            add(format!("fanCountMin={min}"));
         }
         if !self.search.is_empty() {
             let phrases = self
@@ -273,6 +312,9 @@ impl Ask {
                 .is_none_or(|max| post.score.is_some_and(|score| score <= max))
             && self.minute.is_none_or(|minute| post.minute >= minute)
             && self.likes.is_none_or(likes)
+            && self
+                .fans
+                .is_none_or(|min| truth.fans(post.author, None) >= min)
             && self.search.iter().all(holds)
     }
 

@@ -15,9 +15,11 @@ use rusqlite::{Error, OptionalExtension, params};
 
 use super::pick::Pick;
 use super::read::tail;
-use super::tally::{count, parent_name, rung};
+use super::tally::{count, name_by, rung};
+use crate::config::collection::Match;
 use crate::store::ladder::Steps;
 use crate::store::page::{Page, Position, Row, Rung, Sort};
+use crate::store::plan::LaneId;
 
 /// Rows of one value read at once.
 const CHUNK: usize = 128;
@@ -27,6 +29,10 @@ impl Pick<'_> {
         let Some(&ladder) = self.ids.ladders.get(sort.ladder.0) else {
             return Ok(Page::default());
         };
+        let steps = self.plan.ladders.get(sort.ladder.0).map(|it| &it.steps);
+        if let Some(Steps::Renown { lane, .. }) = steps {
+            return self.by_renown(sort, ladder, *lane);
+        }
         let mut at = match &sort.from {
             Some(from) => Some(from.clone()),
             None => self.next_rung(ladder, None, sort.descending)?,
@@ -74,15 +80,8 @@ impl Pick<'_> {
     fn rung_of(&self, sort: &Sort, row: &Row) -> Result<Rung, Error> {
         let ladder = self.plan.ladders.get(sort.ladder.0);
         let rung = match ladder.map(|ladder| &ladder.steps) {
-            Some(Steps::Count { lane, .. }) => {
-                let name = parent_name(&row.did, &row.uri);
-                Some(Rung::Number(count(
-                    self.connection,
-                    self.ids,
-                    *lane,
-                    &name,
-                )?))
-            }
+            Some(Steps::Count { lane, .. }) => Some(self.counted(*lane, Match::Uri, row)?),
+            Some(Steps::Renown { lane, .. }) => Some(self.counted(*lane, Match::Did, row)?),
             Some(Steps::Field { .. }) => {
                 let record = record::json::from_json(&row.body).ok();
                 record.and_then(|record| ladder?.rungs(&record).pop())
@@ -90,6 +89,11 @@ impl Pick<'_> {
             Some(Steps::Items { .. }) | None => None,
         };
         Ok(rung.unwrap_or(Rung::Missing))
+    }
+
+    fn counted(&self, lane: LaneId, by: Match, row: &Row) -> Result<Rung, Error> {
+        let name = name_by(by, &row.did, &row.uri);
+        count(self.connection, self.ids, lane, &name).map(Rung::Number)
     }
 
     /// Reads the records of one value; the page, if it ends among them.
@@ -134,7 +138,7 @@ impl Pick<'_> {
     }
 
     /// The value after another one; the first for `None`.
-    fn next_rung(
+    pub(super) fn next_rung(
         &self,
         ladder: i64,
         after: Option<&Rung>,
@@ -175,16 +179,16 @@ fn order(descending: bool, a: &Rung, b: &Rung) -> Ordering {
 
 /// A page in the making.
 #[derive(Debug, Default)]
-struct Walk {
-    page: Page,
+pub(super) struct Walk {
+    pub(super) page: Page,
     /// The value of the last record on the page.
     last: Option<Rung>,
-    looked: usize,
+    pub(super) looked: usize,
 }
 
 impl Walk {
     /// Takes one candidate, shown or not; the page, if it ends here.
-    fn take(
+    pub(super) fn take(
         &mut self,
         row: Option<Row>,
         here: &Rung,
@@ -202,11 +206,13 @@ impl Walk {
             self.page.rows.push(row);
             self.last = Some(here.clone());
         }
-        if self.looked >= scan_max {
-            self.page.next = Some(place);
-            self.page.next_rung = Some(here.clone());
-            return Some(std::mem::take(&mut self.page));
-        }
-        None
+        (self.looked >= scan_max).then(|| self.cut(here, place))
+    }
+
+    /// The page as far as it came; the next one begins below this place.
+    pub(super) fn cut(&mut self, here: &Rung, place: Position) -> Page {
+        self.page.next = Some(place);
+        self.page.next_rung = Some(here.clone());
+        std::mem::take(&mut self.page)
     }
 }

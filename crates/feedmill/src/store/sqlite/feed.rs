@@ -22,13 +22,13 @@ use crate::store::page::{FeedQuery, Page, Position, Row};
 use crate::store::plan::{Plan, SourceId};
 
 /// Followed keys up to which each is sought on its own.
-const SEEK_KEYS_MAX: usize = 5_000;
+pub(super) const SEEK_KEYS_MAX: usize = 5_000;
 /// Followed keys from which on a walk is tried before they are sought.
-const WALK_KEYS_MIN: usize = 32;
+pub(super) const WALK_KEYS_MIN: usize = 32;
 /// Rows of such a walk for each key that would be sought.
-const WALKED_PER_KEY: usize = 2;
+pub(super) const WALKED_PER_KEY: usize = 2;
 /// Rows fetched from one stream at a time, at most.
-const CHUNK_MAX: usize = 256;
+pub(super) const CHUNK_MAX: usize = 256;
 
 /// A candidate at the head of a stream. The order is the feed's order.
 #[derive(Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ struct Stream {
 
 /// One page in the making.
 #[derive(Debug)]
-struct Merge<'a> {
+pub(super) struct Merge<'a> {
     connection: &'a Connection,
     ids: &'a Ids,
     lanes: Vec<(i64, &'a str)>,
@@ -246,6 +246,28 @@ impl<'a> Merge<'a> {
             heads: BinaryHeap::new(),
             looked: 0,
         }
+    }
+
+    /// All that is published under these keys in one lane, below a place.
+    pub(super) fn sought(
+        pick: &Pick<'a>,
+        lane: i64,
+        keys: HashSet<i64>,
+        from: &Position,
+    ) -> Result<Self, Error> {
+        let (connection, ids, nsid) = (pick.connection, pick.ids, pick.nsid);
+        let mut merge = Self::over(connection, ids, vec![(lane, nsid)], keys, HashSet::new());
+        merge.begin(Way::Seek, Some(from), usize::MAX)?;
+        Ok(merge)
+    }
+
+    /// The next of them: record and place.
+    pub(super) fn next(&mut self) -> Result<Option<(i64, Position)>, Error> {
+        let Some(head) = self.heads.pop() else {
+            return Ok(None);
+        };
+        self.advance(head.stream, usize::MAX)?;
+        Ok(Some((head.record, head.position)))
     }
 
     fn way(&self) -> Way {

@@ -26,6 +26,7 @@ mod pick;
 mod read;
 mod rebuild;
 mod reference;
+mod renown;
 mod schema;
 mod shelf;
 mod sieve;

@@ -120,7 +120,7 @@ impl Pick<'_> {
         };
         let asked = |steps: &Steps| match steps {
             Steps::Field { path: other, .. } | Steps::Items { path: other, .. } => other == path,
-            Steps::Count { .. } => false,
+            Steps::Count { .. } | Steps::Renown { .. } => false,
         };
         let ladders = self.plan.ladders.iter().zip(&self.ids.ladders);
         let mut levels = Vec::new();

@@ -243,7 +243,7 @@ fn fill(
     Ok(())
 }
 
-/// Puts every record on the ladders that are new. Counts are there by now.
+/// Puts every record, and every account, on the ladders that are new. Counts are there by now.
 fn raise(tx: &Transaction<'_>, plan: &Plan, ids: &Ids, new: &[usize]) -> Result<(), Error> {
     let ladders = new.iter().filter_map(|index| plan.ladders.get(*index));
     let mut nsids: Vec<&str> = ladders.map(|ladder| ladder.nsid.as_str()).collect();
@@ -256,7 +256,7 @@ fn raise(tx: &Transaction<'_>, plan: &Plan, ids: &Ids, new: &[usize]) -> Result<
             books.climb_new(subject, nsid, &derived, new)
         })?;
     }
-    Ok(())
+    books.rise_new(new)
 }
 
 /// Visits every live record of a collection, with its body.

@@ -2,8 +2,9 @@
 //!
 //! In:    records that come, go or move; accounts that are hidden or shown.
 //! Out:   for each parent the number of its visible children, and for each
-//!        ladder a row per record.
-//! Never: a count taken by counting at a read; a hidden account's child counted.
+//!        ladder a row per record, or per account that children name.
+//! Never: a count taken by counting at a read; a hidden account's child counted;
+//!        a child that costs as many rows as an account wrote records.
 
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, Error, OptionalExtension, ToSql, params};
@@ -170,15 +171,60 @@ impl Books<'_> {
             .execute([number, name, delta])?;
         let ladders = self.plan.ladders.iter().enumerate();
         for (index, ladder) in ladders {
-            if !matches!(&ladder.steps, Steps::Count { lane: other, .. } if *other == lane) {
-                continue;
+            match &ladder.steps {
+                Steps::Count { lane: other, .. } if *other == lane => {
+                    let Some(parent) = Parent::find(self.tx, key, &ladder.nsid)? else {
+                        continue;
+                    };
+                    let at = parent.subject();
+                    self.descend(LadderId(index), at, &Rung::Number(before))?;
+                    self.climb(LadderId(index), at, &Rung::Number(before + delta))?;
+                }
+                Steps::Renown { lane: other, .. } if *other == lane => {
+                    self.rise(LadderId(index), name, before, before + delta)?;
+                }
+                _ => {}
             }
-            let Some(parent) = Parent::find(self.tx, key, &ladder.nsid)? else {
+        }
+        Ok(())
+    }
+
+    /// Moves an account on a ladder of accounts, whatever it wrote. Whom nobody names stands nowhere.
+    fn rise(&self, ladder: LadderId, account: i64, from: i64, to: i64) -> Result<(), Error> {
+        let Some(ladder) = self.ids.ladders.get(ladder.0) else {
+            return Ok(());
+        };
+        if from > 0 {
+            self.tx
+                .prepare_cached(
+                    "DELETE FROM rung WHERE ladder = ?1 AND rung = ?2 AND time = ?3 AND tail = ''",
+                )?
+                .execute([*ladder, from, account])?;
+        }
+        if to > 0 {
+            // Within one value accounts have no order: their number stands where a record's time would.
+            self.tx
+                .prepare_cached("INSERT OR REPLACE INTO rung (ladder, rung, time, tail, record) VALUES (?1, ?2, ?3, '', ?3)")?
+                .execute([*ladder, to, account])?;
+        }
+        Ok(())
+    }
+
+    /// Puts every account that children name on a new ladder of accounts, by the counts that are there.
+    pub(super) fn rise_new(&self, new: &[usize]) -> Result<(), Error> {
+        for index in new {
+            let steps = self.plan.ladders.get(*index).map(|ladder| &ladder.steps);
+            let Some(Steps::Renown { lane, .. }) = steps else {
                 continue;
             };
-            let at = parent.subject();
-            self.descend(LadderId(index), at, &Rung::Number(before))?;
-            self.climb(LadderId(index), at, &Rung::Number(before + delta))?;
+            let (ladders, lanes) = (&self.ids.ladders, &self.ids.lanes);
+            if let (Some(ladder), Some(lane)) = (ladders.get(*index), lanes.get(lane.0)) {
+                self.tx.execute(
+                    "INSERT OR REPLACE INTO rung (ladder, rung, time, tail, record)
+                     SELECT ?1, count, key, '', key FROM tally WHERE lane = ?2 AND count > 0",
+                    [ladder, lane],
+                )?;
+            }
         }
         Ok(())
     }
