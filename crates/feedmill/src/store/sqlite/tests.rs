@@ -1,6 +1,7 @@
 //! What pages cost, in steps: the same however many records there are.
 
 use crate::config::Config;
+use crate::config::collection::Match;
 use crate::effort;
 use crate::store::batch::{Batch, Commit, Item, Op, Put, Verdict};
 use crate::store::filter::{Field, Filter, Operand, Test};
@@ -32,6 +33,10 @@ lang = {}
 score = { type = "range", as = "number" }
 [collections.post.relations.like]
 collection = "like"
+[collections.post.relations.follower]
+collection = "follow"
+field = "subject"
+match = "did"
 [feeds.timeline]
 follow = "follow"
 targets = ["post"]
@@ -152,9 +157,26 @@ impl World {
         }
     }
 
+    /// By how many follow the author: half of them one, the others nobody.
+    fn by_followers(&self, descending: bool) -> Lens {
+        let (plan, lane) = (self.store.plan(), self.children_of("follower"));
+        Lens {
+            sort: Some(Sort {
+                ladder: plan.count_ladder(POST, lane, Match::Did).unwrap(),
+                descending,
+                from: None,
+            }),
+            ..Lens::default()
+        }
+    }
+
+    fn children_of(&self, name: &str) -> store::plan::LaneId {
+        let mut relations = self.store.plan().relations[POST].iter();
+        relations.find(|it| it.name == name).unwrap().lane
+    }
+
     fn likes(&self) -> store::plan::LaneId {
-        let relations = &self.store.plan().relations;
-        relations[POST].first().unwrap().lane
+        self.children_of("like")
     }
 
     fn feed(&self, before: Option<Position>) -> u64 {
@@ -189,7 +211,7 @@ impl World {
         let liked = Lens {
             counts: vec![CountMin {
                 lane: self.likes(),
-                by: crate::config::collection::Match::Uri,
+                by: Match::Uri,
                 min: 2,
             }],
             ..Lens::default()
@@ -223,6 +245,18 @@ impl World {
             ("those with children", self.list(None, None, liked)),
             ("by a field", self.list(None, None, by_score)),
             ("by children", self.list(None, None, by_likes)),
+            (
+                "by followers of the author",
+                self.list(None, None, self.by_followers(true)),
+            ),
+            (
+                "by followers, from nobody",
+                self.list(None, None, self.by_followers(false)),
+            ),
+            (
+                "one author's by followers",
+                self.list(Some(did(4)), None, self.by_followers(true)),
+            ),
             ("a feed", self.feed(None)),
             ("a feed far down", self.feed(Some(self.middle()))),
             ("children", children.0),
