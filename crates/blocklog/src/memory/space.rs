@@ -51,7 +51,7 @@ pub(super) struct Space {
     pub(super) positions: BTreeMap<u64, BlockKey>,
     pub(super) pending: BTreeSet<PendingKey>,
     /// The head and the hash at evicted positions.
-    evicted: BTreeMap<u64, (Head, Hash)>,
+    evicted: BTreeMap<u64, (Head, BlockKey, Hash)>,
     /// Up to here they were let go.
     forgotten: u64,
     subscriptions: BTreeMap<String, Subscription>,
@@ -117,8 +117,8 @@ impl Space {
         }
         let place = |sealed: &Sealed| match self.held(&sealed.block.key()) {
             Some(held) => held.position,
-            None => match self.evicted_at(sealed) {
-                Some(position) => Some(position),
+            None => match self.evicted_under(sealed) {
+                Some((_, position)) => Some(position),
                 None => self.insert(namespace, sealed.clone(), now_ms).position,
             },
         };
@@ -148,8 +148,9 @@ impl Space {
             .feeds
             .get(&block.feed)
             .and_then(|feed| feed.tip.as_ref());
+        let gone = || self.evicted_under(sealed).map(|(hash, _)| hash);
         let known = Known {
-            same_key: hash_of(&block.key()),
+            same_key: hash_of(&block.key()).or_else(gone),
             predecessor: predecessor.as_ref().and_then(hash_of),
             sequence_max: tip
                 .map(|tip| tip.sequence)
@@ -368,15 +369,17 @@ impl Space {
             .collect()
     }
 
-    /// The position of an evicted block, as far as they are remembered.
-    fn evicted_at(&self, sealed: &Sealed) -> Option<u64> {
+    /// The hash and the position of the evicted block that had the key of this one, as far
+    /// as they are remembered.
+    fn evicted_under(&self, sealed: &Sealed) -> Option<(Hash, u64)> {
         let tip = self.feeds.get(&sealed.block.feed)?.tip.as_ref()?;
         if self.role == Role::Replica || sealed.block.sequence > tip.sequence {
             return None;
         }
+        let key = sealed.block.key();
         let mut known = self.evicted.iter();
-        let found = known.find(|(_, (_, hash))| *hash == sealed.hash);
-        found.map(|(position, _)| *position)
+        let (position, (_, _, hash)) = known.find(|(_, (_, of, _))| *of == key)?;
+        Some((*hash, *position))
     }
 
     pub(super) fn held(&self, key: &BlockKey) -> Option<Held> {
@@ -389,7 +392,7 @@ impl Space {
         }
         match self.positions.get(&position) {
             Some(key) => self.blocks.get(key).map(|slot| slot.head),
-            None => self.evicted.get(&position).map(|(head, _)| *head),
+            None => self.evicted.get(&position).map(|(head, ..)| *head),
         }
     }
 
@@ -466,7 +469,8 @@ impl Space {
         for (position, key) in all.into_iter().take(surplus.min(slice_max)) {
             self.positions.remove(&position);
             if let Some(slot) = self.blocks.remove(&key) {
-                self.evicted.insert(position, (slot.head, slot.held.hash));
+                let (head, hash) = (slot.head, slot.held.hash);
+                self.evicted.insert(position, (head, key, hash));
             }
             if let Some(feed) = self.feeds.get_mut(feed) {
                 feed.evicted_through = feed.evicted_through.max(position);

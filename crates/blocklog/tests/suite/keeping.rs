@@ -187,6 +187,13 @@ pub fn an_evicted_block_that_comes_again_stays_gone(store: Store<'_>) {
     let batch = [old[1].clone(), late, old[0].clone()];
     assert_eq!(append(store, &batch).unwrap(), [Some(2), Some(4), Some(1)]);
     assert_eq!(all(store), ["3:a2", "4:c1"]);
+    // A key is never given to other bytes, also after its block has gone.
+    let other = [block("f", "a", 1, "other")];
+    assert!(matches!(
+        append(store, &other),
+        Err(AppendError::Refused(_))
+    ));
+    assert_eq!(all(store), ["3:a2", "4:c1"]);
     let after = page(store, &Selection::Space, &final_after(0), MUCH);
     assert_eq!((after.evicted, after.forgotten), (vec![("f".into(), 2)], 0));
 }

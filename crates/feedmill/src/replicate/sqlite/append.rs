@@ -108,8 +108,11 @@ impl<'a> Batch<'a> {
                 (Err(refusal), _) => Err(refusal),
             });
         }
-        if let Some(position) = self.evicted_at(feed, sealed)? {
-            return Ok(Ok(Some(position)));
+        if let Some((held, position)) = self.evicted_under(feed, sealed)? {
+            return Ok(match held == sealed.hash {
+                true => Ok(Some(position)),
+                false => Err(Refusal::Conflict { held }),
+            });
         }
         if let Some(position) = self.insert(place, sealed)? {
             return Ok(Ok(position));
@@ -250,15 +253,15 @@ impl<'a> Batch<'a> {
             .optional()
     }
 
-    /// The position of an evicted block, as far as they are remembered. Only what
-    /// comes late can be one.
-    fn evicted_at(&self, feed: &FeedRow, sealed: &Sealed) -> Result<Option<u64>> {
+    /// The evicted block under the key of this one, as far as they are remembered. Only
+    /// what comes late can have one.
+    fn evicted_under(&self, feed: &FeedRow, sealed: &Sealed) -> Result<Option<(Hash, u64)>> {
         let tip = feed.state.tip.as_ref();
         let late = tip.is_some_and(|tip| sealed.block.sequence <= tip.sequence);
         if !late || feed.state.evicted_through == 0 {
             return Ok(None);
         }
-        keep::evicted_at(self.connection, self.space.private_id, &sealed.hash)
+        keep::evicted_under(self.connection, feed, &sealed.block)
     }
 
     /// Insert a block; `None` if its key is taken.

@@ -4,9 +4,9 @@
 //! Out:   rows gone, or found.
 //! Never: a counter touched: what is gone leaves a gap for ever.
 
-use super::row::{number, signed};
+use super::row::{hash, number, signed};
 use super::space::{FeedRow, SpaceRow};
-use blocklog::block::Hash;
+use blocklog::block::{Block, Hash};
 use blocklog::page::Selection;
 use blocklog::store::{EVICTED_REMEMBERED_MAX, Keep, Subscription};
 use rusqlite::{Connection, OptionalExtension, Result, params};
@@ -34,8 +34,10 @@ pub(super) fn evict(
         .query_map(values, read)?
         .collect::<Result<_>>()?;
     for (block_id, position) in &surplus {
-        let sql = "INSERT OR REPLACE INTO evicted (spacePrivateId, position, head, hash) \
-                   SELECT spacePrivateId, position, head, hash FROM blocks WHERE blockId = ?1 AND head IS NOT NULL";
+        let sql = "INSERT OR REPLACE INTO evicted \
+                   (spacePrivateId, position, head, hash, feedPrivateId, sequence, actorId) \
+                   SELECT spacePrivateId, position, head, hash, feedPrivateId, sequence, actorId \
+                   FROM blocks WHERE blockId = ?1 AND head IS NOT NULL";
         connection.prepare_cached(sql)?.execute([block_id])?;
         connection
             .prepare_cached("DELETE FROM blocks WHERE blockId = ?1")?
@@ -65,14 +67,17 @@ fn forget(connection: &Connection, space: &SpaceRow) -> Result<u64> {
     Ok(through)
 }
 
-/// The position of an evicted block, as far as they are remembered.
-pub(super) fn evicted_at(connection: &Connection, space: i64, hash: &Hash) -> Result<Option<u64>> {
-    let sql = "SELECT position FROM evicted WHERE spacePrivateId = ?1 AND hash = ?2";
+/// The hash and the position of the evicted block that had this key, as far as they are remembered.
+pub(super) fn evicted_under(
+    connection: &Connection,
+    feed: &FeedRow,
+    block: &Block,
+) -> Result<Option<(Hash, u64)>> {
+    let sql = "SELECT hash, position FROM evicted WHERE feedPrivateId = ?1 AND sequence = ?2 AND actorId = ?3";
+    let key = params![feed.private_id, signed(block.sequence), block.actor];
     connection
         .prepare_cached(sql)?
-        .query_row(params![space, hash.bytes().as_slice()], |row| {
-            number(row, 0)
-        })
+        .query_row(key, |row| Ok((hash(row, 0)?, number(row, 1)?)))
         .optional()
 }
 

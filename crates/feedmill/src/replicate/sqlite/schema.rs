@@ -12,7 +12,7 @@
 use rusqlite::{Connection, TransactionBehavior};
 
 /// Each entry takes the file from its index to the next version.
-const MIGRATIONS: [&str; 3] = [V1, V2, V3];
+const MIGRATIONS: [&str; 4] = [V1, V2, V3, V4];
 
 const V1: &str = "
 CREATE TABLE spaces (
@@ -181,6 +181,18 @@ CREATE INDEX evictedByHash ON evicted (spacePrivateId, hash) WHERE hash IS NOT N
 ALTER TABLE spaces ADD COLUMN forgottenThrough INTEGER NOT NULL DEFAULT 0;
 UPDATE spaces SET forgottenThrough = (
     SELECT coalesce(max(position), 0) FROM evicted WHERE evicted.spacePrivateId = spaces.spacePrivateId);
+";
+
+/// An evicted block is known again by its key, so that nobody writes another under it. Of those
+/// evicted before, only the heads are known.
+const V4: &str = "
+DROP INDEX evictedByHash;
+ALTER TABLE evicted ADD COLUMN feedPrivateId INTEGER;
+ALTER TABLE evicted ADD COLUMN sequence INTEGER;
+ALTER TABLE evicted ADD COLUMN actorId TEXT;
+CREATE INDEX evictedByKey ON evicted (feedPrivateId, sequence, actorId) WHERE feedPrivateId IS NOT NULL;
+UPDATE spaces SET forgottenThrough = (
+    SELECT max(forgottenThrough, coalesce(max(position), 0)) FROM evicted WHERE evicted.spacePrivateId = spaces.spacePrivateId);
 ";
 
 /// Bring the file to the present version; false if it is of a later one, and left as it is.

@@ -144,7 +144,7 @@ fn what_was_evicted_longest_ago_is_forgotten_and_a_page_says_so() {
     fill(&scratch, 5);
     let file = rusqlite::Connection::open(scratch.directory.path().join("log.db")).unwrap();
     let many = "WITH RECURSIVE n(i) AS (SELECT 7 UNION ALL SELECT i + 1 FROM n WHERE i < ?1 + 4) \
-                INSERT INTO evicted SELECT 1, i, x'00', x'00' FROM n";
+                INSERT INTO evicted SELECT 1, i, x'00', x'00', 1, i, 'x' FROM n";
     file.execute(many, [super::row::signed(EVICTED_REMEMBERED_MAX)])
         .unwrap();
     let start = Start {
@@ -180,7 +180,9 @@ fn a_file_that_remembers_only_heads_has_forgotten_its_evicted_blocks() {
     let path = scratch.directory.path().join("log.db");
     let old = rusqlite::Connection::open(&path).unwrap();
     old.execute_batch(
-        "DROP INDEX evictedByHash; ALTER TABLE evicted DROP COLUMN hash; \
+        "DROP INDEX evictedByKey; ALTER TABLE evicted DROP COLUMN feedPrivateId; \
+         ALTER TABLE evicted DROP COLUMN sequence; ALTER TABLE evicted DROP COLUMN actorId; \
+         ALTER TABLE evicted DROP COLUMN hash; \
          ALTER TABLE evicted RENAME TO evictedHeads; ALTER TABLE spaces DROP COLUMN forgottenThrough; \
          PRAGMA user_version = 2",
     )
