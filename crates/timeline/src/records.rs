@@ -18,6 +18,8 @@ use std::collections::VecDeque;
 const TID: u32 = 1 << 31;
 const WIDE: u32 = 1 << 30;
 const PREFIX: u32 = WIDE - 1;
+/// Two to this power of neighbouring numbers share a [`Records::latest_us`].
+const SPAN_BITS: u32 = 8;
 
 /// A place in the order of a feed, as a cursor carries it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,6 +63,9 @@ struct Wide {
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     rows: Column<Record>,
+    /// Span by span, a time that none of its records is later than. Numbers are given as records
+    /// come, so this nearly always says that a record is older, without a look at its row.
+    latest: Column<i64>,
     wide: Column<Wide>,
     wide_free: Vec<u32>,
     wide_next: u32,
@@ -114,6 +119,8 @@ impl Records {
             prefix,
             key,
         };
+        let latest = self.latest.slot(number >> SPAN_BITS);
+        *latest = time_us.max(*latest);
         self.gone.set(number, false);
         self.numbers.insert(id, number);
         self.live += 1;
@@ -175,6 +182,13 @@ impl Records {
     #[inline]
     pub(crate) fn time_us(&self, number: u32) -> i64 {
         self.rows.get(number).map_or(i64::MIN, |row| row.time_us)
+    }
+
+    /// A time that the record is not later than.
+    #[inline]
+    fn latest_us(&self, number: u32) -> i64 {
+        let latest = self.latest.get(number >> SPAN_BITS);
+        latest.map_or(i64::MAX, |&latest| latest)
     }
 
     #[inline]
@@ -247,13 +261,22 @@ impl Records {
             .then_with(|| one.cmp(&other))
     }
 
-    /// Whether `one` comes after `other`, whose time is known; times nearly always decide.
+    /// The same, where the time of `other` is known; times nearly always decide.
+    #[inline]
+    pub(crate) fn compare_at(&self, one: u32, other: u32, other_us: i64) -> Ordering {
+        if self.latest_us(one) < other_us {
+            return Ordering::Less;
+        }
+        match self.time_us(one).cmp(&other_us) {
+            Ordering::Equal => self.compare(one, other),
+            order => order,
+        }
+    }
+
+    /// Whether `one` comes after `other`, whose time is known.
     #[inline]
     pub(crate) fn is_newer(&self, one: u32, other: u32, other_us: i64) -> bool {
-        match self.time_us(one).cmp(&other_us) {
-            Ordering::Equal => self.compare(one, other) == Ordering::Greater,
-            order => order == Ordering::Greater,
-        }
+        self.compare_at(one, other, other_us) == Ordering::Greater
     }
 
     /// Whether the record comes after `before` in a newest-first reading.
@@ -312,6 +335,32 @@ mod tests {
         records.free(old);
         assert_eq!(records.add(3, 5, "x", 2, &[2], None), old);
         assert!(!records.is_gone(old));
+    }
+
+    #[test]
+    fn a_known_time_changes_no_order_also_where_numbers_were_given_again() {
+        let mut records = Records::default();
+        let mut numbers = Vec::new();
+        for id in 0..2_000i64 {
+            let time_us = id * 7_919 % 50 - 25;
+            let uri = format!("at://a/c/{id:013}");
+            numbers.push(records.add(id.cast_unsigned(), time_us, &uri, 1, &[1], None));
+            // The old ones' numbers come again, with times that are later or earlier.
+            if id % 3 == 0 {
+                let number = numbers.swap_remove(numbers.len() / 2);
+                records.remove(number);
+                records.free(number);
+            }
+        }
+        for &one in numbers.iter().step_by(7) {
+            for &other in &numbers {
+                let other_us = records.time_us(other);
+                assert_eq!(
+                    records.compare_at(one, other, other_us),
+                    records.compare(one, other)
+                );
+            }
+        }
     }
 
     #[test]

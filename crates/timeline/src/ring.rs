@@ -189,7 +189,7 @@ impl Rings {
         }
         if !self.slow.is_empty() {
             let mut slow = std::mem::take(&mut self.slow);
-            fetch(slow.iter().map(|push| self.touch_slow(push.slot, records)));
+            fetch(slow.iter().map(|push| self.touch_slow(push.slot)));
             for push in slow.drain(..) {
                 written += u64::from(self.push_slow(push, records));
             }
@@ -199,19 +199,19 @@ impl Rings {
     }
 
     /// What a push that its line did not take looks at next, to have it at hand: what a full line
-    /// spills over, or the record that a late one is compared with.
+    /// spills over, or the newest of the body, with which a late one may be compared.
     #[inline]
-    fn touch_slow(&self, slot: u32, records: &Records) -> u32 {
+    fn touch_slow(&self, slot: u32) -> u32 {
         let Some(line) = self.lines.get(slot) else {
             return 0;
         };
-        if !line.is_full() {
-            let newest = line.staged().last();
-            return newest.map_or(0, |&newest| records.time_us(newest) as u32);
-        }
+        let at = match line.is_full() {
+            true => line.end(),
+            false => line.end().saturating_sub(1),
+        };
         let cell = line
             .place()
-            .and_then(|(kind, ring)| self.slabs.get(kind)?.cells(ring).get(line.end()));
+            .and_then(|(kind, ring)| self.slabs.get(kind)?.cells(ring).get(at));
         cell.copied().unwrap_or(0)
     }
 

@@ -92,7 +92,8 @@ impl Sequence {
     /// Records from a network are late by moments, so the newest entries are
     /// asked first; halving ten million would touch memory nobody has used lately.
     fn place_of(&self, number: u32, records: &Records) -> (usize, usize) {
-        let is_older = |one: u32| records.compare(one, number) == Ordering::Less;
+        let time_us = records.time_us(number);
+        let is_older = |one: u32| records.compare_at(one, number, time_us) == Ordering::Less;
         let newest = self.older();
         let near = (newest.saturating_sub(1)..=newest).rev().find(|&at| {
             let first = self.block(at).front();
