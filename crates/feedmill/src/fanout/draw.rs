@@ -17,7 +17,7 @@ use crate::store::{Change, StoreError};
 /// Changes drawn at once.
 pub(crate) const DRAW_MAX: usize = 1000;
 /// Changes applied under one lock; readers come through in between.
-pub(crate) const LOCKED_MAX: usize = 32;
+pub(crate) const LOCKED_MAX: usize = 64;
 /// Background work under one lock, in pushes.
 pub(crate) const WORK: usize = 2000;
 /// How long to wait for changes before looking again.

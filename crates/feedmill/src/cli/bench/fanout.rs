@@ -15,7 +15,8 @@ use crate::fanout::{DRAW_MAX, LOCKED_MAX, WORK};
 
 /// Entries of a timeline.
 const ITEMS_MAX: usize = 200;
-const ROUNDS: usize = 10;
+/// Neighbours of a shared machine disturb for seconds at a time; a round takes a fifth of one.
+const ROUNDS: usize = 30;
 /// Followers of the most followed account of the public network.
 pub(super) const GIANT: u32 = 31_000_000;
 /// The giant's key; its readers come behind it.
