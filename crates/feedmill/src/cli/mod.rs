@@ -137,9 +137,17 @@ pub(crate) fn log(default: &str) {
     });
 }
 
-/// The threads of the rim.
+/// Says how many threads answer sockets, as everywhere where tokio is used.
+const WORKER_THREADS: &str = "TOKIO_WORKER_THREADS";
+
+/// The threads of the rim: one less than there are processors, because the writer, the drawer
+/// and those who read from the store need one too. One thread too many is woken again and again
+/// to find that another has the work already, which costs a tenth of a read.
 pub(crate) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    if std::env::var_os(WORKER_THREADS).is_none() {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        threads.worker_threads(processors.saturating_sub(1).max(1));
+    }
+    threads.enable_all().build()
 }
