@@ -417,10 +417,12 @@ impl Sync {
     }
 }
 
-/// Whether every lane knows where it starts, in a history that is not in doubt: a
-/// position from before that would never be pulled, and so never be questioned.
+/// Whether every lane has pulled something of a history that is not in doubt. A position that is
+/// taken before may lie below where the lane starts, where no page would ever question it; once
+/// there is a cursor, whoever replaces or rolls back the authority is noticed by it.
 fn may_push(upstream: Upstream, lanes: &[Lane]) -> bool {
-    upstream.epoch.is_some() && !upstream.healing && lanes.iter().all(|lane| lane.resolved)
+    let has_pulled = |lane: &Lane| lane.mode == Mode::None || lane.cursor.is_some();
+    upstream.epoch.is_some() && !upstream.healing && lanes.iter().all(has_pulled)
 }
 
 fn space_lane(lanes: &[Lane]) -> Option<&Lane> {

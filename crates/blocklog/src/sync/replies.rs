@@ -69,7 +69,7 @@ impl Sync {
             return self.heal(store, now_ms, answer.epoch);
         }
         if !may_push(upstream, &store.lanes(&self.space)?) {
-            // A lane was set meanwhile: the blocks wait until it knows where it starts.
+            // A lane was set meanwhile: the blocks wait until it has pulled.
             return Ok(());
         }
         if answer.positions.len() != keys.len() {
