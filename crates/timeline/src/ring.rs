@@ -93,8 +93,8 @@ pub(crate) struct Rings {
     items_max: usize,
     entries: u64,
     rings: u64,
-    /// Pushes of a block that need more than their line; empty between calls.
-    slow: Vec<Push>,
+    /// Pushes that need more than their line; empty between calls.
+    put_off: Vec<Push>,
 }
 
 impl Rings {
@@ -115,7 +115,7 @@ impl Rings {
             items_max,
             entries: 0,
             rings: 0,
-            slow: Vec::with_capacity(BLOCK),
+            put_off: Vec::with_capacity(2 * BLOCK),
         }
     }
 
@@ -154,22 +154,23 @@ impl Rings {
             });
             pushes += self.push_block(block, records);
         }
-        pushes
+        pushes + self.push_put_off(records)
     }
 
     /// Adds records to rings; how many were written.
     pub(crate) fn push_each(&mut self, pushes: &[Push], records: &Records) -> u64 {
         let blocks = pushes.chunks(BLOCK);
-        blocks
+        let written: u64 = blocks
             .map(|block| self.push_block(block.iter().copied(), records))
-            .sum()
+            .sum();
+        written + self.push_put_off(records)
     }
 
     /// The product's inner loop.
     ///
     /// A branch taken wrongly throws away the fetches begun behind it. So the
     /// lines of a block are fetched without any, then what a line takes by
-    /// itself is written, and the rest follows.
+    /// itself is written, and the rest is put off until there is a block of it.
     #[inline]
     fn push_block(&mut self, block: impl Iterator<Item = Push> + Clone, records: &Records) -> u64 {
         let lines = block.clone().map(|push| self.lines.get(push.slot));
@@ -184,17 +185,25 @@ impl Rings {
                 self.entries += u64::from(is_more);
                 written += 1;
             } else {
-                self.slow.push(push);
+                self.put_off.push(push);
             }
         }
-        if !self.slow.is_empty() {
-            let mut slow = std::mem::take(&mut self.slow);
-            fetch(slow.iter().map(|push| self.touch_slow(push.slot)));
-            for push in slow.drain(..) {
-                written += u64::from(self.push_slow(push, records));
-            }
-            self.slow = slow;
+        if self.put_off.len() >= BLOCK {
+            written += self.push_put_off(records);
         }
+        written
+    }
+
+    /// Does what was put off, in its order. A full line puts off all that follows, and a late
+    /// record finds its place whenever it comes; so nothing could pass it meanwhile.
+    fn push_put_off(&mut self, records: &Records) -> u64 {
+        let mut put_off = std::mem::take(&mut self.put_off);
+        fetch(put_off.iter().map(|push| self.touch_slow(push.slot)));
+        let mut written = 0;
+        for push in put_off.drain(..) {
+            written += u64::from(self.push_slow(push, records));
+        }
+        self.put_off = put_off;
         written
     }
 
@@ -205,13 +214,12 @@ impl Rings {
         let Some(line) = self.lines.get(slot) else {
             return 0;
         };
-        let at = match line.is_full() {
-            true => line.end(),
-            false => line.end().saturating_sub(1),
+        let cells = self.cells(line);
+        let cell = match (line.is_full(), line.end().checked_sub(1)) {
+            (true, _) => cells.get(line.end()),
+            (false, Some(newest)) => cells.get(newest),
+            (false, None) => cells.last(),
         };
-        let cell = line
-            .place()
-            .and_then(|(kind, ring)| self.slabs.get(kind)?.cells(ring).get(at));
         cell.copied().unwrap_or(0)
     }
 
@@ -372,12 +380,17 @@ impl Rings {
         line.insert(staged, topmost);
     }
 
+    /// The cells of a ring's body; none without one.
+    fn cells(&self, line: &Line) -> &[u32] {
+        let slab = line
+            .place()
+            .and_then(|(kind, ring)| Some((self.slabs.get(kind)?, ring)));
+        slab.map_or(&[], |(slab, ring)| slab.cells(ring))
+    }
+
     /// All entries that the cap shows, newest first.
     fn newest_first<'a>(&'a self, line: &'a Line) -> RingWalk<'a> {
-        let place = line.place();
-        let cells = place.map_or(&[][..], |(kind, ring)| {
-            self.slabs.get(kind).map_or(&[], |slab| slab.cells(ring))
-        });
+        let cells = self.cells(line);
         let (young, old) = cells.split_at_checked(line.end()).unwrap_or((&[], &[]));
         RingWalk {
             parts: [line.staged(), young, old],

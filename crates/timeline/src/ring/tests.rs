@@ -75,6 +75,31 @@ fn a_ring_holds_the_newest_whatever_its_cap_and_however_late_records_are() {
     }
 }
 
+/// Pushes that need more than their line are put off while those behind them are made.
+#[test]
+fn many_at_once_are_as_many_one_after_another() {
+    for (items_max, lateness) in [(8, 1), (24, 40), (64, 4), (200, 1), (200, 3_000)] {
+        let mut pair = Pair::new(items_max);
+        for batch in 0..4 {
+            let steps = batch * 900..(batch + 1) * 900;
+            let pushes: Vec<Push> = steps
+                .map(|step| {
+                    let time_us = step * 3 - noise(step * 77 + lateness) % (lateness * 3);
+                    let number = pair.record(time_us);
+                    pair.pushed.push(number);
+                    Push {
+                        slot: 3,
+                        number,
+                        time_us,
+                    }
+                })
+                .collect();
+            pair.rings.push_each(&pushes, &pair.records);
+            pair.check();
+        }
+    }
+}
+
 #[test]
 fn a_record_pushed_again_changes_nothing() {
     let mut pair = Pair::new(24);
