@@ -8,7 +8,7 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 use super::apply::{DELETED, LIVE};
 use super::derive::{Ids, unpack};
 use super::feed;
-use super::names::{find_collection, find_key, hash};
+use super::names::{find_collection, find_key, hash, text_of};
 use super::read::split;
 use crate::store::AccountStatus;
 use crate::store::explain::{Explained, Reason, Via};
@@ -222,18 +222,12 @@ impl Inquiry<'_> {
         }
         answer.begins = Some(format!("at://{begins}"));
         for key in keys {
-            let text = self.text(key)?;
+            let text = text_of(self.connection, key)?;
             if !answer.keys.contains(&text) {
                 answer.keys.push(text);
             }
         }
         Ok(())
-    }
-
-    fn text(&self, key: i64) -> Result<String, Error> {
-        self.connection
-            .prepare_cached("SELECT text FROM key WHERE id = ?1")?
-            .query_row([key], |row| row.get(0))
     }
 
     /// The records of these sources by which the reader names a key.
@@ -269,7 +263,7 @@ impl Inquiry<'_> {
         let Some(reader) = reader else {
             return Ok(Reason::NotFollowed);
         };
-        let author_text = self.text(author)?;
+        let author_text = text_of(self.connection, author)?;
         let mut muted = self.mute(reader, author, &author_text)?;
         for text in answer.keys.clone() {
             let Some(key) = find_key(self.connection, &text)? else {

@@ -437,20 +437,23 @@ impl Stream {
         let mut in_vain = 0;
         let limit = self.chunk as i64;
         let (time, tail) = self.after.clone();
+        let shelf = Shelf::of(lane);
         let Shelf {
             published,
+            tie,
             recent,
             number,
-        } = Shelf::of(lane);
+        } = shelf;
         if let Some(key) = self.key {
+            let stem = shelf.stem(connection, key)?;
             let mut statement = connection.prepare_cached(&format!(
-                "SELECT time, tail, record FROM {published} WHERE lane = ?1 AND key = ?2 AND (time, tail) < (?3, ?4)
-                 ORDER BY time DESC, tail DESC LIMIT ?5",
+                "SELECT time, {tie}, record FROM {published} WHERE lane = ?1 AND key = ?2 AND (time, {tie}) < (?3, ?4)
+                 ORDER BY time DESC, {tie} DESC LIMIT ?5",
             ))?;
-            let mut rows = statement.query(params![number, key, time, tail, limit])?;
+            let mut rows = statement.query(params![number, key, time, stem.below(&tail), limit])?;
             while let Some(row) = rows.next()? {
                 read += 1;
-                self.after = (row.get(0)?, row.get(1)?);
+                self.after = (row.get(0)?, stem.tail(row.get_ref(1)?.as_str()?));
                 self.buffer
                     .push_back((self.after.0, self.after.1.clone(), row.get(2)?));
             }

@@ -47,6 +47,13 @@ pub(super) fn find_key(connection: &Connection, text: &str) -> Result<Option<i64
         .optional()
 }
 
+/// The string behind the id of a key.
+pub(super) fn text_of(connection: &Connection, key: i64) -> Result<String, Error> {
+    connection
+        .prepare_cached("SELECT text FROM key WHERE id = ?1")?
+        .query_row([key], |row| row.get(0))
+}
+
 /// The id of a collection that is known.
 pub(super) fn find_collection(connection: &Connection, nsid: &str) -> Result<Option<i64>, Error> {
     let mut statement = connection.prepare_cached("SELECT id FROM collection WHERE nsid = ?1")?;

@@ -175,13 +175,18 @@ impl Pick<'_> {
         let (tail, shelf) = (tail(&place.uri), Shelf::of(self.lane));
         match self.gate {
             Gate::All => Ok(true),
-            Gate::Key(key) => self
-                .connection
-                .prepare_cached(&format!(
-                    "SELECT EXISTS (SELECT 1 FROM {} WHERE lane = ?1 AND key = ?2 AND time = ?3 AND tail = ?4)",
-                    shelf.published
-                ))?
-                .query_row(params![shelf.number, key, place.time_us, tail], |row| row.get(0)),
+            Gate::Key(key) => {
+                let stem = shelf.stem(self.connection, key)?;
+                let Some(tie) = stem.tie(&tail) else {
+                    return Ok(false);
+                };
+                self.connection
+                    .prepare_cached(&format!(
+                        "SELECT EXISTS (SELECT 1 FROM {} WHERE lane = ?1 AND key = ?2 AND time = ?3 AND {} = ?4)",
+                        shelf.published, shelf.tie
+                    ))?
+                    .query_row(params![shelf.number, key, place.time_us, tie], |row| row.get(0))
+            }
             Gate::Follower { followed, .. } => {
                 let may = self
                     .connection

@@ -241,18 +241,23 @@ fn rows_below(
         Some(position) => (position.time_us, tail(&position.uri)),
         None => (i64::MAX, String::new()),
     };
+    let shelf = Shelf::of(lane);
     let Shelf {
         published,
+        tie,
         recent,
         number,
-    } = Shelf::of(lane);
+    } = shelf;
     match key {
         Some(key) => connection
             .prepare_cached(&format!(
-                "SELECT {ROW} FROM {published} p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND p.key = ?2 AND (p.time, p.tail) < (?3, ?4)
-                 AND r.id = p.record AND {VISIBLE} ORDER BY p.time DESC, p.tail DESC LIMIT ?5"
+                "SELECT {ROW} FROM {published} p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND p.key = ?2 AND (p.time, p.{tie}) < (?3, ?4)
+                 AND r.id = p.record AND {VISIBLE} ORDER BY p.time DESC, p.{tie} DESC LIMIT ?5"
             ))?
-            .query_map(params![number, key, time, tail, limit as i64], to_row)?
+            .query_map(
+                params![number, key, time, shelf.stem(connection, key)?.below(&tail), limit as i64],
+                to_row,
+            )?
             .collect(),
         None => connection
             .prepare_cached(&format!(

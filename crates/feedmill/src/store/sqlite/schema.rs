@@ -160,6 +160,12 @@ CREATE TABLE voice (
 -- Another number whenever lanes, sources or ladders became others: who began under an earlier one must stop.
 CREATE TABLE layout (number INTEGER NOT NULL);
 INSERT INTO layout VALUES (1);
+", "
+-- Under one author rkey sorts as tail does, in a third of its bytes.
+DROP VIEW author_published;
+DROP INDEX record_by_author;
+CREATE INDEX record_by_author ON record (collection, author, time, rkey) WHERE state = 0;
+CREATE VIEW author_published AS SELECT collection AS lane, author AS key, time, rkey, id AS record FROM record WHERE state = 0;
 "];
 
 /// Brings a connection's file to the newest version.
