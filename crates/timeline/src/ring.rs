@@ -243,15 +243,11 @@ impl Rings {
             return;
         };
         let widest = self.slabs.len().saturating_sub(1);
-        let has_room = |slabs: &[Slab], line: &Line| {
-            line.place().is_some_and(|(kind, _)| {
-                kind == widest
-                    || slabs
-                        .get(kind)
-                        .is_some_and(|slab| line.body() < slab.width())
-            })
-        };
-        if !has_room(&self.slabs, line) {
+        let has_room = line.place().is_some_and(|(kind, _)| {
+            let slab = self.slabs.get(kind);
+            kind == widest || slab.is_some_and(|slab| line.body() < slab.width())
+        });
+        if !has_room {
             self.widen(slot);
         }
         let Some(line) = self.lines.get_mut(slot) else {
