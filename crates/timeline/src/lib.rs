@@ -19,6 +19,8 @@ mod sorted;
 
 mod shards;
 
+mod numbers;
+
 mod uris;
 
 mod records;

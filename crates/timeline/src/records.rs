@@ -10,7 +10,7 @@
 //! so that lists holding it stay sorted; the sweep frees it once no list does.
 
 use crate::column::{Bits, Column};
-use crate::shards::{Counting, Shards};
+use crate::numbers::Numbers;
 use crate::uris::{Packed, Uris};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -70,7 +70,7 @@ pub(crate) struct Records {
     wide_free: Vec<u32>,
     wide_next: u32,
     uris: Uris,
-    numbers: Shards<u64, u32, Counting>,
+    numbers: Numbers,
     gone: Bits,
     free: VecDeque<u32>,
     next: u32,
@@ -84,7 +84,7 @@ impl Records {
     }
 
     pub(crate) fn number_of(&self, id: u64) -> Option<u32> {
-        self.numbers.get(&id).copied()
+        self.numbers.get(id)
     }
 
     /// Takes a record in. `like` is the prefix of one that may well begin the same.
@@ -151,7 +151,7 @@ impl Records {
             return false;
         }
         self.gone.set(number, true);
-        self.numbers.remove(&row.id);
+        self.numbers.remove(row.id);
         self.live -= 1;
         true
     }

@@ -8,11 +8,10 @@
 //! readers wait meanwhile. Cut into many, each grows alone and soon is done.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hasher};
 
 const SHARD_BITS: u32 = 10;
 const SHARD_SHIFT: u32 = 40;
-const SHARD_RUN_BITS: u32 = 12;
 
 /// Hashes our own numbers, which no stranger chooses: one multiplication.
 #[derive(Debug, Default, Clone, Copy)]
@@ -52,93 +51,43 @@ impl Hasher for QuickState {
     }
 }
 
-/// Hashes numbers that mostly count upwards so that neighbours stay neighbours:
-/// a stream of new records then touches the same lines of memory again.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Counting;
-
-/// The state of one [`Counting`] hash.
-#[derive(Debug, Default)]
-pub(crate) struct CountingState(u64);
-
-impl BuildHasher for Counting {
-    type Hasher = CountingState;
-
-    fn build_hasher(&self) -> CountingState {
-        CountingState(0)
-    }
-}
-
-impl Hasher for CountingState {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // 4096 neighbours share a shard, whose number stands from bit 40 on; inside
-        // the table the bottom bits choose the place and the top seven tell
-        // entries of one place apart.
-        let shard = (number >> SHARD_RUN_BITS) & ((1 << SHARD_BITS) - 1);
-        let above = number >> (SHARD_RUN_BITS + SHARD_BITS);
-        let place = number & ((1 << SHARD_RUN_BITS) - 1) | above << SHARD_RUN_BITS;
-        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = (place ^ (place >> 40)) & ((1 << SHARD_SHIFT) - 1)
-            | shard << SHARD_SHIFT
-            | (mixed >> 57) << 57;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 /// A map cut into shards by hash.
 #[derive(Debug)]
-pub(crate) struct Shards<K, V, S = Quick> {
-    shards: Vec<HashMap<K, V, S>>,
-    hasher: S,
+pub(crate) struct Shards<V> {
+    shards: Vec<HashMap<u64, V, Quick>>,
 }
 
-impl<K: Hash + Eq, V, S: BuildHasher + Default + Clone> Default for Shards<K, V, S> {
+impl<V> Default for Shards<V> {
     fn default() -> Self {
-        let hasher = S::default();
         Self {
-            shards: std::iter::repeat_with(|| HashMap::with_hasher(hasher.clone()))
+            shards: std::iter::repeat_with(HashMap::default)
                 .take(1 << SHARD_BITS)
                 .collect(),
-            hasher,
         }
     }
 }
 
-impl<K: Hash + Eq, V, S: BuildHasher + Default + Clone> Shards<K, V, S> {
-    fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> usize {
-        // The table inside uses the top and the bottom bits; these lie between.
-        (self.hasher.hash_one(key) >> SHARD_SHIFT) as usize & ((1 << SHARD_BITS) - 1)
+/// The shard of a key.
+fn shard(key: u64) -> usize {
+    // The table inside uses the top and the bottom bits; these lie between.
+    (Quick.hash_one(key) >> SHARD_SHIFT) as usize & ((1 << SHARD_BITS) - 1)
+}
+
+impl<V> Shards<V> {
+    pub(crate) fn get(&self, key: u64) -> Option<&V> {
+        self.shards.get(shard(key))?.get(&key)
     }
 
-    pub(crate) fn get<Q>(&self, key: &Q) -> Option<&V>
-    where
-        K: std::borrow::Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        self.shards.get(self.shard(key))?.get(key)
+    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut V> {
+        self.shards.get_mut(shard(key))?.get_mut(&key)
     }
 
-    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let shard = self.shard(&key);
-        self.shards.get_mut(shard)?.insert(key, value)
+    pub(crate) fn insert(&mut self, key: u64, value: V) -> Option<V> {
+        self.shards.get_mut(shard(key))?.insert(key, value)
     }
 
-    pub(crate) fn remove<Q>(&mut self, key: &Q) -> Option<V>
-    where
-        K: std::borrow::Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let shard = self.shard(key);
-        self.shards.get_mut(shard)?.remove(key)
+    pub(crate) fn remove(&mut self, key: u64) -> Option<V> {
+        self.shards.get_mut(shard(key))?.remove(&key)
     }
 }
 
@@ -148,24 +97,14 @@ mod tests {
 
     #[test]
     fn shards_share_neighbouring_numbers_evenly() {
-        let mut map: Shards<u64, u32> = Shards::default();
+        let mut map: Shards<u32> = Shards::default();
         for number in 0..100_000u64 {
             map.insert(number, number as u32);
         }
-        assert_eq!(map.get(&99_999), Some(&99_999));
-        assert_eq!(map.remove(&5), Some(5));
-        assert_eq!(map.get(&5), None);
+        assert_eq!(map.get(99_999), Some(&99_999));
+        assert_eq!(map.remove(5), Some(5));
+        assert_eq!(map.get(5), None);
         let largest = map.shards.iter().map(HashMap::len).max().unwrap();
         assert!(largest < 200, "{largest} of 100 000 in one of 1024 shards");
-        let mut counting: Shards<u64, u32, Counting> = Shards::default();
-        for number in 0..1_000_000u64 {
-            counting.insert(number * 7, number as u32);
-        }
-        assert_eq!(counting.get(&70), Some(&10));
-        let largest = counting.shards.iter().map(HashMap::len).max().unwrap();
-        assert!(
-            largest < 12_000,
-            "{largest} of 10 000 000 in one of 1024 shards"
-        );
     }
 }

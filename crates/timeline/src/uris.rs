@@ -92,7 +92,7 @@ struct Texts {
     /// Texts that do not fit their line.
     long: HashMap<u32, Box<str>, Quick>,
     /// Numbers by hash.
-    numbers: Shards<u64, u32>,
+    numbers: Shards<u32>,
     /// Numbers of texts whose hash another has; practically none.
     twins: HashMap<Box<str>, u32>,
     hasher: RandomState,
@@ -102,7 +102,7 @@ struct Texts {
 
 impl Texts {
     fn find(&self, hash: u64, text: &str) -> Option<u32> {
-        let number = *self.numbers.get(&hash)?;
+        let number = *self.numbers.get(hash)?;
         if self.is(number, text) {
             return Some(number);
         }
@@ -130,7 +130,7 @@ impl Texts {
             kept.length = SHORT_MAX as u8 + 1;
             self.long.insert(number, Box::from(text));
         }
-        if self.numbers.get(&hash).is_some() {
+        if self.numbers.get(hash).is_some() {
             self.twins.insert(Box::from(text), number);
         } else {
             self.numbers.insert(hash, number);
@@ -174,8 +174,8 @@ impl Texts {
         }
         let text = self.text(number).to_owned();
         let hash = self.hasher.hash_one(text.as_str());
-        if self.numbers.get(&hash) == Some(&number) {
-            self.numbers.remove(&hash);
+        if self.numbers.get(hash) == Some(&number) {
+            self.numbers.remove(hash);
             // A twin, if there is one, is found by its hash from now on.
             let twin = self
                 .twins
@@ -358,6 +358,6 @@ mod tests {
         assert_eq!(uris.prefixes.free.len(), 1);
         assert_eq!(uris.keys.free.len(), 1);
         let hash = uris.prefixes.hasher.hash_one("at://a/b/");
-        assert!(uris.prefixes.numbers.get(&hash).is_none());
+        assert!(uris.prefixes.numbers.get(hash).is_none());
     }
 }
