@@ -15,7 +15,7 @@ use crate::store::change::Grouped;
 use crate::store::{Change, StoreError};
 
 /// Changes drawn at once.
-pub(crate) const DRAW_MAX: usize = 1000;
+const DRAW_MAX: usize = 1000;
 /// Changes applied under one lock; readers come through in between.
 pub(crate) const LOCKED_MAX: usize = 64;
 /// Background work under one lock, in pushes.
@@ -60,7 +60,7 @@ impl Drawer {
         }
     }
 
-    /// Draws once, registers who waits, does some background work; true if there is more.
+    /// Draws once, registers who waits, does some background work in between; true if there is more.
     pub fn step(&self, now_us: i64) -> Result<bool, StoreError> {
         let position = self.fanout.position();
         let drawn = self.fanout.store.draw(position, DRAW_MAX)?;
@@ -80,15 +80,19 @@ impl Drawer {
         let first = drawn.position + 1 - drawn.changes.len() as i64;
         let mut rest = drawn.changes.as_slice();
         let mut next = first;
-        while !rest.is_empty() {
+        // Background work goes along with the changes: records that reach a ring after newer ones
+        // must each be given a place there.
+        loop {
             let (chunk, after) = rest.split_at(chunk_length(rest));
             self.apply(next, chunk)?;
+            self.register(now_us);
+            let busy = self.fanout.state.write().timelines.step(now_us, WORK);
+            if after.is_empty() {
+                return Ok(more || busy);
+            }
             next += chunk.len() as i64;
             rest = after;
         }
-        self.register(now_us);
-        let busy = self.fanout.state.write().timelines.step(now_us, WORK);
-        Ok(more || busy)
     }
 
     fn apply(&self, first: i64, changes: &[Change]) -> Result<(), StoreError> {

@@ -35,7 +35,7 @@ use crate::store::{Change, Plan, Position, SharedStore, StoreError};
 
 use bodies::Bodies;
 pub use draw::Drawer;
-pub(crate) use draw::{DRAW_MAX, LOCKED_MAX, PATIENCE, WORK};
+pub(crate) use draw::{LOCKED_MAX, PATIENCE, WORK};
 use load::{GROUP, engine_settings, key, key_list, load};
 pub use uris::Uris;
 

@@ -11,7 +11,7 @@ use timeline::Settings;
 use super::crowd::{Crowd, Draft, Graph, settings};
 use super::meter::{available, cpu_s};
 use super::{Ending, Report, redis, scaled, sql};
-use crate::fanout::{DRAW_MAX, LOCKED_MAX, WORK};
+use crate::fanout::{LOCKED_MAX, WORK};
 
 /// Entries of a timeline.
 const ITEMS_MAX: usize = 200;
@@ -92,11 +92,8 @@ struct Rounds {
 impl Rounds {
     fn measure(&mut self, crowd: &mut Crowd, drafts: &[Draft]) {
         let (before, start) = (crowd.engine.stats().pushes, cpu_s());
-        // The drawer does one portion of background work for each draw, not for each lock.
-        for drawn in drafts.chunks(DRAW_MAX) {
-            for some in drawn.chunks(LOCKED_MAX) {
-                crowd.publish_all(some);
-            }
+        for some in drafts.chunks(LOCKED_MAX) {
+            crowd.publish_all(some);
             crowd.engine.step(crowd.now_us, WORK);
         }
         crowd.finish_fanouts();
