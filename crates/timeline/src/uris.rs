@@ -47,16 +47,36 @@ fn tid_number(key: &str) -> Option<u64> {
     u64::try_from(number).ok()
 }
 
-/// The 13 letters of a TID.
+/// Every two letters, by the ten bits they stand for.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "worked out by the compiler, which refuses what is out of bounds"
+)]
+const PAIRS: [[u8; 2]; 1024] = {
+    let mut pairs = [[0; 2]; 1024];
+    let mut at = 0;
+    while at < pairs.len() {
+        pairs[at] = [TID_LETTERS[at >> 5], TID_LETTERS[at & 31]];
+        at += 1;
+    }
+    pairs
+};
+
+/// The 13 letters of a TID, two at a time from behind.
 fn tid_letters(number: u64) -> [u8; TID_LEN] {
     let mut letters = [b'2'; TID_LEN];
     let mut rest = number;
-    for place in letters.iter_mut().rev() {
-        *place = TID_LETTERS
-            .get((rest & 31) as usize)
+    for places in letters.rchunks_mut(2) {
+        let [first, second] = PAIRS
+            .get((rest & 1023) as usize)
             .copied()
-            .unwrap_or(b'2');
-        rest >>= 5;
+            .unwrap_or_default();
+        match places {
+            [one, other] => (*one, *other) = (first, second),
+            [one] => *one = second,
+            _ => {}
+        }
+        rest >>= 10;
     }
     letters
 }
