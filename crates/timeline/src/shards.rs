@@ -15,11 +15,11 @@ const SHARD_SHIFT: u32 = 40;
 
 /// Hashes our own numbers, which no stranger chooses: one multiplication.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Quick;
+pub struct Quick;
 
 /// The state of one [`Quick`] hash.
 #[derive(Debug, Default)]
-pub(crate) struct QuickState(u64);
+pub struct QuickState(u64);
 
 impl BuildHasher for Quick {
     type Hasher = QuickState;
@@ -38,6 +38,10 @@ impl Hasher for QuickState {
 
     fn write_u32(&mut self, number: u32) {
         self.write_u64(u64::from(number));
+    }
+
+    fn write_i64(&mut self, number: i64) {
+        self.write_u64(number.cast_unsigned());
     }
 
     fn write_u64(&mut self, number: u64) {

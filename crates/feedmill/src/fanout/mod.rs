@@ -320,7 +320,7 @@ impl Fanout {
     fn hold(&self, read: &[Arc<Shown>], as_of: i64) {
         let state = self.state.read();
         if state.timelines.position().cast_signed() == as_of {
-            read.iter().for_each(|shown| self.bodies.hold(shown));
+            self.bodies.hold(read);
         }
     }
 
