@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::Answer;
 use crate::store::Row;
@@ -45,17 +45,17 @@ pub(super) fn page<S: Borrow<Shown>>(
 
 /// The tag of such a page: of its records' own tags, and of all that is not theirs.
 fn tag<S: Borrow<Shown>>(rows: &[S], extras: &[String], cursor: Option<&str>, rest: &str) -> u64 {
-    let and = |seen: u64, tag: u64| xxh3_64_with_seed(&tag.to_le_bytes(), seen);
     let of = |text: &str| xxh3_64(text.as_bytes());
-    let records = rows
-        .iter()
-        .fold(0, |seen, row| and(seen, row.borrow().tag()));
     let extras = extras.iter().take(rows.len()).enumerate();
     let extras = extras.filter(|(_, extra)| !extra.is_empty());
-    let records = extras.fold(records, |seen, (index, extra)| {
-        and(and(seen, index as u64), of(extra))
-    });
-    and(and(records, of(cursor.unwrap_or_default())), of(rest))
+    let all = rows
+        .iter()
+        .map(|row| row.borrow().tag())
+        .chain(extras.flat_map(|(index, extra)| [index as u64, of(extra)]))
+        .chain([of(cursor.unwrap_or_default()), of(rest)]);
+    let mut tags = Vec::with_capacity((rows.len() + 2) * size_of::<u64>());
+    all.for_each(|tag| tags.extend_from_slice(&tag.to_le_bytes()));
+    xxh3_64(&tags)
 }
 
 /// `{"records": […]`, with each record's further fields.
