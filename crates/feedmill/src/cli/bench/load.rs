@@ -109,16 +109,6 @@ pub(super) struct Measured {
     pub(super) bytes: usize,
 }
 
-impl Measured {
-    /// The cheaper of two rounds.
-    pub(super) fn better(self, other: Option<Self>) -> Self {
-        match other {
-            Some(other) if other.cpu_s <= self.cpu_s => other,
-            _ => self,
-        }
-    }
-}
-
 /// One connection. It speaks as much HTTP as it takes to ask and to count.
 struct Client {
     stream: TcpStream,

@@ -17,17 +17,19 @@ fn read(clock: ClockId) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Seconds of processor time another process has used, in ticks of 10 ms.
+/// Seconds of processor time that the threads of another process have used.
 pub(super) fn cpu_of(pid: u32) -> f64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name in brackets may hold spaces; user and system time are fields 12 and 13 after it.
-    let after = text.rsplit_once(')').map_or("", |(_, after)| after);
-    let fields: Vec<u64> = after
-        .split_whitespace()
-        .map(|field| field.parse().unwrap_or(0))
-        .collect();
-    let ticks = fields.get(11).copied().unwrap_or(0) + fields.get(12).copied().unwrap_or(0);
-    ticks as f64 / 100.0
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let spent_ns = |thread: std::fs::DirEntry| -> Option<u64> {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse().ok()
+    };
+    let spent_ns: u64 = threads
+        .into_iter()
+        .flatten()
+        .filter_map(|thread| spent_ns(thread.ok()?))
+        .sum();
+    spent_ns as f64 / 1e9
 }
 
 /// Resident memory of this process in bytes.
