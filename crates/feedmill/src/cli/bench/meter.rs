@@ -64,3 +64,10 @@ pub(super) fn best_of(rounds: usize, mut work: impl FnMut()) -> f64 {
         })
         .fold(f64::MAX, f64::min)
 }
+
+/// The middle of some figures, so that one disturbed moment does not count.
+pub(super) fn middle(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(0.0)
+}

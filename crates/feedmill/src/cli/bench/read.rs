@@ -21,6 +21,7 @@ use sim::rng::{Rng, Wheel};
 use super::crowd::Graph;
 use super::folder::Folder;
 use super::load::{Measured, Served};
+use super::meter::middle;
 use super::{Ending, Report};
 use crate::check::{Checker, Claim};
 use crate::clock::Clock;
@@ -209,13 +210,6 @@ fn best(rounds: &[Round], of: impl Fn(&Round) -> Measured) -> Option<Measured> {
         .min_by(|one, other| one.cpu_s.total_cmp(&other.cpu_s))
 }
 
-/// The middle of what the rounds say, each of its own moment of the machine.
-fn middle(rounds: &[Round], ratio: impl Fn(&Round) -> f64) -> f64 {
-    let mut ratios: Vec<f64> = rounds.iter().map(ratio).collect();
-    ratios.sort_by(f64::total_cmp);
-    ratios.get(ratios.len() / 2).copied().unwrap_or(0.0)
-}
-
 fn report(rounds: &[Round], fresh: Measured, hit_rate: f64) -> Result<Report, Ending> {
     let (Some(hydrated), Some(skeleton), Some(page), Some(list)) = (
         best(rounds, |round| round.hydrated),
@@ -240,11 +234,19 @@ fn report(rounds: &[Round], fresh: Measured, hit_rate: f64) -> Result<Report, En
     report.ratio("skeleton_vs_static", list.cpu_s / skeleton.cpu_s);
     report.ratio(
         "vs_static_middle",
-        middle(rounds, |round| round.page.cpu_s / round.hydrated.cpu_s),
+        middle(
+            rounds
+                .iter()
+                .map(|round| round.page.cpu_s / round.hydrated.cpu_s),
+        ),
     );
     report.ratio(
         "skeleton_vs_static_middle",
-        middle(rounds, |round| round.list.cpu_s / round.skeleton.cpu_s),
+        middle(
+            rounds
+                .iter()
+                .map(|round| round.list.cpu_s / round.skeleton.cpu_s),
+        ),
     );
     report.at_least(
         "hydrated pages per CPU-second of the server",
