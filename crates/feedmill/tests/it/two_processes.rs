@@ -79,7 +79,11 @@ async fn ingest_killed_at_every_crash_point_loses_nothing_and_the_server_goes_on
                 network.emit(30);
                 tokio::time::sleep(Duration::from_millis(30)).await;
             }
-            assert!(!server.is_over(), "the server went with it: {crash}");
+            assert!(
+                !server.is_over(),
+                "the server went with it: {crash}: {:?}",
+                server.said("")
+            );
             if let Some(status) = home.status().await {
                 adds_up(&status["accounting"]);
             }
