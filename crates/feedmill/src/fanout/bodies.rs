@@ -117,7 +117,7 @@ impl Held {
         }
     }
 
-    /// Lets go of the first record that the hand finds unread, and marks those it passes.
+    /// Lets go of the first record that the hand finds unread; those it passes count as unread again.
     fn shrink(&mut self) {
         loop {
             if self.hand >= self.slots.len() {

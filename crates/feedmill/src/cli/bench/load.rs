@@ -73,6 +73,11 @@ impl Served {
             Ok::<(), Ending>(())
         })?;
         let cpu_s = cpu_of(self.child.id()) - before;
+        if cpu_s <= 0.0 {
+            return Err(
+                "the kernel does not tell processor times (/proc/<pid>/task/*/schedstat)".into(),
+            );
+        }
         Ok(Measured {
             cpu_s: cpu_s / count as f64,
             bytes: bytes / count.max(1),
