@@ -1,9 +1,13 @@
 //! The thread that draws changes from the outbox into the engine.
+//!
+//! It takes the lock again as soon as it let go of it. So it hands it on (`unlock_fair`): a reader
+//! that had to wait would lose that race for up to a millisecond.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::RwLockWriteGuard;
 use timeline::{Cold, RecordId, Settings, Timelines};
 use tracing::{error, warn};
 
@@ -86,7 +90,9 @@ impl Drawer {
             let (chunk, after) = rest.split_at(chunk_length(rest));
             self.apply(next, chunk)?;
             self.register(now_us);
-            let busy = self.fanout.state.write().timelines.step(now_us, WORK);
+            let mut state = self.fanout.state.write();
+            let busy = state.timelines.step(now_us, WORK);
+            RwLockWriteGuard::unlock_fair(state);
             if after.is_empty() {
                 return Ok(more || busy);
             }
@@ -108,6 +114,7 @@ impl Drawer {
             self.change(&mut state, change)?;
         }
         puts.insert_into(&mut state.timelines);
+        RwLockWriteGuard::unlock_fair(state);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockWriteGuard};
 use timeline::Read;
 
 use super::Report;
@@ -109,7 +109,9 @@ fn draw(shared: &RwLock<Crowd>, drafts: &Receiver<Draft>, giants: usize, stop: &
             }
         }
         if !came.is_empty() {
-            shared.write().publish_all(&came);
+            let mut crowd = shared.write();
+            crowd.publish_all(&came);
+            RwLockWriteGuard::unlock_fair(crowd);
         }
         let mut crowd = shared.write();
         if crowd.engine.stats().fanouts < giants {
@@ -118,5 +120,6 @@ fn draw(shared: &RwLock<Crowd>, drafts: &Receiver<Draft>, giants: usize, stop: &
         }
         let now_us = crowd.now_us;
         crowd.engine.step(now_us, WORK);
+        RwLockWriteGuard::unlock_fair(crowd);
     }
 }
