@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -170,9 +171,23 @@ impl Home {
     }
 }
 
+/// A port that nobody has and nobody is given: below those a kernel hands out for `:0` and to
+/// outgoing connections, one of which could take it while the process is down.
 pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
-    listener.local_addr().expect("an address").port()
+    const LOWEST: u32 = 10_000;
+    const PORTS: u32 = 20_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Two test processes at once begin at different places.
+    let begin = std::process::id().wrapping_mul(97);
+    for _ in 0..PORTS {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = LOWEST + begin.wrapping_add(step) % PORTS;
+        let port = u16::try_from(port).expect("below 30 000");
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port between {LOWEST} and {}", LOWEST + PORTS);
 }
 
 /// Invariant 2: each unit is counted as exactly one of its outcomes.

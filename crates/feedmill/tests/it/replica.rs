@@ -265,10 +265,11 @@ async fn the_two_examples_are_origin_and_replica() {
             .join(name);
         let text = std::fs::read_to_string(path).unwrap();
         let place = format!("sqlite://{}/", folder.path().display());
-        text.replace("wss://bsky.network", &network.relay_ws_url())
+        // Ports before the rest: a relay's address or a folder's name may hold the same digits.
+        text.replace(":8080", &format!(":{}", ports[0]))
+            .replace(":8081", &format!(":{}", ports[1]))
+            .replace("wss://bsky.network", &network.relay_ws_url())
             .replace("sqlite://", &place)
-            .replace("8080", &ports[0].to_string())
-            .replace("8081", &ports[1].to_string())
     };
     // Only the origin knows the network; a replica has nobody to ask but its origin.
     let directory = format!("[intake]\nplc_url = \"{}\"\n", network.plc_url);
