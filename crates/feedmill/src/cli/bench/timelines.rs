@@ -219,7 +219,7 @@ pub(super) fn growth(scale: f64) -> Report {
     let mut sizes = [1_000_000, 10_000_000].map(|records| Grown::new(scaled(records, scale)));
     let mut turns = |work: &dyn Fn(&mut Grown) -> f64| -> [f64; 2] {
         let each: Vec<[f64; 2]> = (0..TURNS)
-            .map(|_| sizes.each_mut().map(|size| work(size)))
+            .map(|_| sizes.each_mut().map(work))
             .collect();
         [0, 1].map(|size| middle(each.iter().filter_map(|turn| turn.get(size).copied())))
     };
