@@ -44,13 +44,14 @@ use crate::replicate::log::Log;
 use crate::replicate::sqlite::SqliteLog;
 use crate::resync::Resync;
 use crate::search::{SearchBranch, SearchIndex};
+use crate::serve::Server;
 use crate::serve::admin::{Admin, TOKEN};
 use crate::serve::direct::door::Secrets;
 use crate::serve::direct::{Direct, DirectError};
+use crate::serve::front::Front;
 use crate::serve::generator::Generator;
 use crate::serve::line;
 use crate::serve::notify::{self, Notifier};
-use crate::serve::{self, Server};
 use crate::source::jetstream::Jetstream;
 use crate::source::log::LogStream;
 use crate::source::stream::{Dialect, Stream};
@@ -449,9 +450,9 @@ impl River {
         )?;
         self.listen(config, server.labels.as_ref(), &resolver);
         server.handles = config.identity.handles.then_some(resolver);
-        let mut router = serve::router(Arc::new(server), config.serve.body_bytes_max);
+        let mut front = Front::new(Arc::new(server), config.serve.body_bytes_max);
         if let Some(file) = &config.log.file {
-            router = router.merge(self.log(file, config, start)?);
+            front = front.beside(self.log(file, config, start)?);
         }
         let mut stop = self.stop_sources.subscribe();
         self.sources.push(tokio::spawn(async move {
@@ -464,7 +465,7 @@ impl River {
         }));
         let (settings, stop) = (config.serve.clone(), self.stop_server.subscribe());
         self.server = Some(tokio::spawn(async move {
-            line::run(listener, router, &settings, stop).await;
+            line::run(listener, front, &settings, stop).await;
         }));
         info!(address = ?self.address, "serving");
         Ok(())

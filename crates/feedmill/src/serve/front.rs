@@ -8,24 +8,31 @@
 //!        than `timeout_s`; more of one address than its share.
 //!
 //! One function instead of a tower of layers: each layer costs every request a
-//! copy of all that lies under it.
+//! copy of all that lies under it. Methods are found by their names here, and
+//! only other paths by a router: its way to a handler is as long as a page's own.
 
+use std::convert::Infallible;
+use std::future::{Ready, ready};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
+use axum::Router;
 use axum::body::Body;
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use axum::middleware::Next;
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use metrics::counter;
 use tower_http::compression::Compression;
-use tower_service::Service as _;
+use tower_service::Service;
 
-use super::Server;
 use super::error::XrpcError;
+use super::line::Answers;
+use super::methods::handler::Handler;
 use super::rate::{self, Asker, Client, Standing};
+use super::{Server, xrpc};
 use crate::metrics as names;
 
 /// Anybody's page may ask and read everything.
@@ -33,11 +40,63 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 /// Seconds for which a browser remembers that.
 const PREFLIGHT_S: HeaderValue = HeaderValue::from_static("86400");
 
+/// Everything that is served.
+#[derive(Debug, Clone)]
+pub struct Front {
+    server: Arc<Server>,
+    body_max: DefaultBodyLimit,
+    paths: Router,
+}
+
+impl Front {
+    /// A server's methods and paths, which are those of its table.
+    pub fn new(server: Arc<Server>, body_bytes_max: usize) -> Self {
+        let body_max = DefaultBodyLimit::max(body_bytes_max);
+        let mut paths = Router::new();
+        for method in &server.table {
+            if let Handler::Route(route) = method.handler {
+                paths = paths.route(&method.path, route(method.verb.filter()));
+            }
+        }
+        let by_path = middleware::from_fn_with_state(Arc::clone(&server), by_path);
+        let paths = paths
+            .layer((body_max, by_path))
+            .with_state(Arc::clone(&server));
+        Self {
+            server,
+            body_max,
+            paths,
+        }
+    }
+
+    /// The same with further paths, which bring their own limits.
+    #[must_use]
+    pub fn beside(mut self, paths: Router) -> Self {
+        self.paths = self.paths.merge(paths);
+        self
+    }
+}
+
+impl Answers for Front {
+    async fn answer(&self, mut request: Request) -> Response {
+        if xrpc::name(request.uri().path()).is_none() {
+            return self.paths.answer(request).await;
+        }
+        self.body_max.apply(&mut request);
+        let call = |request| xrpc::call(Arc::clone(&self.server), request);
+        pass(&self.server, request, call).await
+    }
+}
+
+async fn by_path(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    pass(&server, request, |request| next.run(request)).await
+}
+
 /// Lets a request in, and its answer out.
-pub(super) async fn pass(
-    State(server): State<Arc<Server>>,
+async fn pass<F: Future<Output = Response>>(
+    server: &Server,
     mut request: Request,
-    next: Next,
+    next: impl FnOnce(Request) -> F,
 ) -> Response {
     if is_preflight(&request) {
         return preflight();
@@ -55,7 +114,7 @@ pub(super) async fn pass(
         Err(standing) => standing.refusal(now_s),
         Ok(standing) => {
             request.extensions_mut().insert(Client(address));
-            let mut response = shaped(bounded(&server, request, next).await);
+            let mut response = shaped(bounded(server, request, next).await);
             // An account's standing is told instead of the address's where both are counted.
             let own = response.extensions().get::<Standing>().copied();
             if let Some(standing) = own.or(standing)
@@ -71,29 +130,66 @@ pub(super) async fn pass(
 }
 
 /// Bounds a request in number and time, and counts it.
-async fn bounded(server: &Arc<Server>, request: Request, next: Next) -> Response {
+async fn bounded<F: Future<Output = Response>>(
+    server: &Server,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let Ok(_slot) = server.slots.try_acquire() else {
         counter!(names::LIMITED, "by" => "requests").increment(1);
         return XrpcError::busy("too many requests at once; try again").into_response();
     };
     let begun = Instant::now();
     let meter = server.meters.of(request.uri().path());
-    let response = match tokio::time::timeout(server.timeout, run(request, next)).await {
+    let packing = Packing::of(request.headers());
+    let response = match tokio::time::timeout(server.timeout, next(request)).await {
         Ok(response) => response,
         Err(_) => XrpcError::slow().into_response(),
     };
     meter.count(response.status(), begun.elapsed());
-    response
+    match packing {
+        Some(packing) => packing.pack(response).await,
+        None => response,
+    }
 }
 
-/// Compression is looked at only where it was asked for.
-async fn run(request: Request, mut next: Next) -> Response {
-    if !request.headers().contains_key(header::ACCEPT_ENCODING) {
-        let Ok(response) = next.call(request).await;
-        return response;
+/// How an answer may be compressed; looked at only where that was asked for.
+struct Packing(HeaderMap);
+
+impl Packing {
+    fn of(headers: &HeaderMap) -> Option<Self> {
+        let asked = headers.get_all(header::ACCEPT_ENCODING);
+        let asked = asked
+            .iter()
+            .map(|one| (header::ACCEPT_ENCODING, one.clone()));
+        let asked: HeaderMap = asked.collect();
+        (!asked.is_empty()).then_some(Self(asked))
     }
-    let Ok(response) = Compression::new(next).call(request).await;
-    response.map(Body::new)
+
+    async fn pack(self, response: Response) -> Response {
+        let mut question = Request::default();
+        *question.headers_mut() = self.0;
+        let Ok(packed) = Compression::new(Made(response)).call(question).await;
+        packed.map(Body::new)
+    }
+}
+
+/// An answer that is there already, for what asks a service for one.
+#[derive(Default)]
+struct Made(Response);
+
+impl Service<Request> for Made {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Ready<Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request) -> Self::Future {
+        ready(Ok(std::mem::take(&mut self.0)))
+    }
 }
 
 /// Whether a browser asks on behalf of a page whether the page may ask.

@@ -1,6 +1,6 @@
 //! Lines: connections, from their acceptance to their end.
 //!
-//! In:    a listener, the router, and limits.
+//! In:    a listener, who answers, and limits.
 //! Out:   requests with their peer's address; connections closed in time.
 //! Never: more than `connections_max` at once; headers longer than
 //!        `header_bytes_max` or slower than `header_s`; a client that leaves
@@ -9,7 +9,7 @@
 //! A full house leaves new connections in the system's queue: they are served
 //! when somebody leaves, which idle ones must do soon.
 
-use std::future::Future as _;
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -18,8 +18,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::ConnectInfo;
-use hyper::body::Incoming;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request};
+use axum::response::Response;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics::{counter, gauge};
@@ -37,13 +39,27 @@ use crate::metrics as names;
 /// Pause after a failed accept: the system is out of something, most likely descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Who answers what comes over a line.
+pub trait Answers: Send + Sync + 'static {
+    /// The answer to one request, whose peer is among its extensions.
+    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
+}
+
+impl Answers for Router {
+    async fn answer(&self, request: Request) -> Response {
+        let Ok(response) = self.clone().call(request).await;
+        response
+    }
+}
+
 /// Serves until `stop` is set, then finishes open requests.
 pub async fn run(
     listener: TcpListener,
-    router: Router,
+    answers: impl Answers,
     settings: &config::Serve,
     mut stop: watch::Receiver<bool>,
 ) {
+    let answers = Arc::new(answers);
     let house = Arc::new(Semaphore::new(settings.connections_max));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
@@ -61,7 +77,7 @@ pub async fn run(
         };
         let line = Line {
             http: http.clone(),
-            router: router.clone(),
+            answers: Arc::clone(&answers),
             peer,
             stop: stop.clone(),
         };
@@ -97,19 +113,21 @@ async fn accept(listener: &TcpListener, house: &Arc<Semaphore>) -> Option<Accept
 }
 
 /// One connection.
-struct Line {
+struct Line<A> {
     http: http1::Builder,
-    router: Router,
+    answers: Arc<A>,
     peer: SocketAddr,
     stop: watch::Receiver<bool>,
 }
 
-impl Line {
+impl<A: Answers> Line<A> {
     async fn serve(mut self, stream: Stalling) {
-        let (router, peer) = (self.router, self.peer);
-        let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+        let (answers, peer) = (self.answers, self.peer);
+        let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+            let mut request = request.map(body);
             request.extensions_mut().insert(ConnectInfo(peer));
-            router.clone().call(request)
+            let answers = Arc::clone(&answers);
+            async move { Ok::<_, Infallible>(answers.answer(request).await) }
         });
         let line = self
             .http
@@ -125,6 +143,14 @@ impl Line {
                 drop(line.await);
             }
         }
+    }
+}
+
+/// The body of a request; most have none, and need no place for one.
+fn body(incoming: Incoming) -> Body {
+    match incoming.is_end_stream() {
+        true => Body::empty(),
+        false => Body::new(incoming),
     }
 }
 

@@ -21,7 +21,8 @@ mod feed;
 mod filters;
 mod first_read;
 mod following;
-mod front;
+// What every request passes.
+pub mod front;
 // Our feeds in a Bluesky client.
 pub mod generator;
 mod graph;
@@ -51,13 +52,10 @@ mod xrpc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::any;
 use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
@@ -72,10 +70,6 @@ use crate::status::Status;
 use crate::store::filter::Filter;
 use crate::store::{Lens, Plan, Position, SharedStore};
 use error::XrpcError;
-use methods::handler::Handler;
-
-/// Where methods are asked for by name.
-const XRPC: &str = "/xrpc/{nsid}";
 
 /// How long a handle may take to be resolved.
 const HANDLE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -223,22 +217,6 @@ impl Server {
         }
         Ok(lens)
     }
-}
-
-/// The routes, which are those of the table.
-pub fn router(server: Arc<Server>, body_bytes_max: usize) -> Router {
-    let mut router = Router::new().route(XRPC, any(xrpc::call));
-    for method in &server.table {
-        if let Handler::Route(route) = method.handler {
-            router = router.route(&method.path, route(method.verb.filter()));
-        }
-    }
-    router
-        .layer((
-            DefaultBodyLimit::max(body_bytes_max),
-            middleware::from_fn_with_state(Arc::clone(&server), front::pass),
-        ))
-        .with_state(server)
 }
 
 /// Runs a blocking answer on a thread that may block.

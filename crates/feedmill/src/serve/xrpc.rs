@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::extract::{FromRequest as _, Path, Request, State};
+use axum::extract::{FromRequest as _, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, header};
 use axum::response::{IntoResponse, Response};
 
@@ -46,16 +46,20 @@ impl Methods {
     }
 }
 
-pub(super) async fn call(
-    State(server): State<Arc<Server>>,
-    Path(nsid): Path<String>,
-    request: Request,
-) -> Response {
-    let answered = answer(server, &nsid, request).await;
+/// The name of the method that a path asks for, if it asks for one. What begins like `_health`
+/// is no name, but a path as any other.
+pub(super) fn name(path: &str) -> Option<&str> {
+    let name = path.strip_prefix("/xrpc/")?;
+    (!name.is_empty() && !name.starts_with('_') && !name.contains('/')).then_some(name)
+}
+
+pub(super) async fn call(server: Arc<Server>, request: Request) -> Response {
+    let answered = answer(server, request).await;
     answered.unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn answer(server: Arc<Server>, nsid: &str, request: Request) -> Result<Response, XrpcError> {
+async fn answer(server: Arc<Server>, request: Request) -> Result<Response, XrpcError> {
+    let nsid = name(request.uri().path()).unwrap_or_default();
     let method = server.methods.get(nsid)?;
     fits(&method, request.method())?;
     let mut params = Params::parse(request.uri().query())?;
@@ -64,7 +68,7 @@ async fn answer(server: Arc<Server>, nsid: &str, request: Request) -> Result<Res
     params.only(taken.map(|one| one.name.as_str()))?;
     params.labelers = labelers::of(&server, &method, &params, request.headers())?;
     let applied = params.labelers.clone();
-    let mut response = asked(server, &method, nsid, params, request).await?;
+    let mut response = asked(server, &method, params, request).await?;
     labelers::tell(&applied, response.headers_mut());
     Ok(response)
 }
@@ -73,11 +77,10 @@ async fn answer(server: Arc<Server>, nsid: &str, request: Request) -> Result<Res
 async fn asked(
     server: Arc<Server>,
     method: &Arc<Method>,
-    nsid: &str,
     params: Params,
     request: Request,
 ) -> Result<Response, XrpcError> {
-    let Some(account) = account(&server, method, nsid, request.headers()).await? else {
+    let Some(account) = account(&server, method, request.headers()).await? else {
         return handled(server, method, None, params, request).await;
     };
     let now_s = server.clock.now_us() / 1_000_000;
@@ -117,7 +120,6 @@ fn fits(method: &Method, verb: &HttpMethod) -> Result<(), XrpcError> {
 async fn account(
     server: &Server,
     method: &Method,
-    nsid: &str,
     headers: &HeaderMap,
 ) -> Result<Option<String>, XrpcError> {
     let needed = match method.auth {
@@ -127,6 +129,7 @@ async fn account(
     };
     let now_s = server.clock.now_us() / 1_000_000;
     let generator = server.generator.as_ref().ok_or_else(XrpcError::internal)?;
+    let nsid = method.nsid.as_deref().unwrap_or_default();
     let account = generator.bearers.account(headers, nsid, now_s).await?;
     match account {
         None if needed => Err(XrpcError::unauthorized(

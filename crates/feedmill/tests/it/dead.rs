@@ -5,17 +5,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use feedmill::clock::Clock;
 use feedmill::config::Config;
 use feedmill::dead;
 use feedmill::serve::admin::Admin;
-use feedmill::serve::{self, Server};
-use feedmill::status::Status;
 use feedmill::store::{Fate, LetterQuery};
 use feedmill::tend::{self, Alert, Tend};
 use serde_json::Value;
 
-use super::desk::{ALICE, BOB, Desk};
+use super::desk::{ALICE, BOB, Desk, listen};
 
 fn collections(limit: u32) -> String {
     format!(
@@ -214,26 +211,12 @@ fn a_discarded_letter_is_gone_and_its_unit_stays_counted() {
 
 /// A server of a desk, and its address.
 async fn served(desk: &Desk, token: Option<&str>) -> String {
-    feedmill::identity::provide_tls();
-    let store = Arc::clone(&desk.store);
-    let plan = Arc::clone(desk.store.plan());
-    let mut server = Server::new(
-        &desk.config,
-        plan,
-        store,
-        None,
-        Arc::new(Status::default()),
-        Clock::at(desk.now_us()),
-    );
+    let mut server = desk.server(None);
     server.admin = Some(Admin {
         token: token.map(str::to_owned),
         checker: Arc::clone(&desk.checker),
     });
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    let router = serve::router(Arc::new(server), 1_000_000);
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    address
+    listen(server).await
 }
 
 async fn ask(method: reqwest::Method, url: String, token: &str) -> (u16, Value) {

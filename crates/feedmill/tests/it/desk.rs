@@ -8,13 +8,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use feedmill::check::{Checker, Claim};
-use feedmill::config::Config;
+use feedmill::clock::Clock;
+use feedmill::config::{self, Config};
+use feedmill::fanout::Fanout;
+use feedmill::serve::front::Front;
+use feedmill::serve::{Server, line};
+use feedmill::status::Status;
 use feedmill::store::batch::{Batch, Commit, DeadLetter, Item, Op, Verdict};
 use feedmill::store::{self, Accounting, Committed, SharedStore};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 pub(crate) const ALICE: &str = "did:web:alice.test";
 pub(crate) const BOB: &str = "did:web:bob.test";
 const NOW: i64 = 1_790_000_000_000_000;
+
+/// Serves until the test ends; where.
+pub(crate) async fn listen(server: Server) -> String {
+    feedmill::identity::provide_tls();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let front = Front::new(Arc::new(server), 1_000_000);
+    tokio::spawn(async move {
+        let (_running, stop) = watch::channel(false);
+        line::run(listener, front, &config::Serve::default(), stop).await;
+    });
+    address
+}
 
 pub(crate) struct Desk {
     pub(crate) config: Config,
@@ -42,6 +62,15 @@ impl Desk {
             now_us: AtomicI64::new(NOW),
             rev: AtomicU64::new(1),
         }
+    }
+
+    /// A server over the desk's store, whose clock stands.
+    pub(crate) fn server(&self, fanout: Option<Arc<Fanout>>) -> Server {
+        let store = Arc::clone(&self.store);
+        let plan = Arc::clone(store.plan());
+        let status = Arc::new(Status::default());
+        let clock = Clock::at(self.now_us());
+        Server::new(&self.config, plan, store, fanout, status, clock)
     }
 
     pub(crate) fn now_us(&self) -> i64 {

@@ -4,17 +4,14 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use feedmill::clock::Clock;
 use feedmill::fanout::{Fanout, Wish};
 use feedmill::serve::admin::Admin;
-use feedmill::serve::{self, Server};
-use feedmill::status::Status;
 use feedmill::store::batch::Item;
 use feedmill::store::explain::Reason;
-use feedmill::store::{AccountStatus, FeedQuery, Lens, SharedStore};
+use feedmill::store::{AccountStatus, FeedQuery, Lens};
 use serde_json::{Value, json};
 
-use crate::desk::{ALICE, BOB, Desk};
+use crate::desk::{ALICE, BOB, Desk, listen};
 
 const CONFIG: &str = "[collections.follow]\ncollection = \"com.example.follow\"\nvalidate = false\n\
     [collections.mute]\ncollection = \"com.example.mute\"\nvalidate = false\n\
@@ -336,27 +333,14 @@ fn the_command_answers_for_every_feed_or_one() {
     assert!(!good && complained.contains("nope"), "{complained}");
 }
 
-/// A server of a desk with timelines in memory, and its `host:port`.
-async fn served(desk: &Desk, fanout: Arc<Fanout>) -> std::net::SocketAddr {
-    feedmill::identity::provide_tls();
-    let store: SharedStore = Arc::clone(&desk.store) as SharedStore;
-    let mut server = Server::new(
-        &desk.config,
-        Arc::clone(desk.store.plan()),
-        store,
-        Some(fanout),
-        Arc::new(Status::default()),
-        Clock::at(desk.now_us()),
-    );
+/// A server of a desk with timelines in memory, and its address.
+async fn served(desk: &Desk, fanout: Arc<Fanout>) -> String {
+    let mut server = desk.server(Some(fanout));
     server.admin = Some(Admin {
         token: Some("secret".into()),
         checker: Arc::clone(&desk.checker),
     });
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let router = serve::router(Arc::new(server), 1_000_000);
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    address
+    listen(server).await
 }
 
 #[tokio::test]
@@ -371,7 +355,7 @@ async fn the_operator_is_told_the_same_over_http_and_where_memory_ends() {
     let address = served(&desk, Arc::clone(&fanout)).await;
     let ask = async |query: &str, token: &str| {
         let request = reqwest::Client::new()
-            .get(format!("http://{address}/admin/explain{query}"))
+            .get(format!("{address}/admin/explain{query}"))
             .header("authorization", format!("Bearer {token}"));
         let response = request.send().await.unwrap();
         let status = response.status().as_u16();

@@ -1,13 +1,8 @@
 //! References between records, both ways.
 
-use std::sync::Arc;
-
-use feedmill::clock::Clock;
-use feedmill::serve::{self, Server};
-use feedmill::status::Status;
 use serde_json::Value;
 
-use super::desk::{ALICE, BOB, Desk};
+use super::desk::{ALICE, BOB, Desk, listen};
 
 fn desk() -> Desk {
     Desk::new(
@@ -17,28 +12,12 @@ fn desk() -> Desk {
 
 /// Asks the desk's server; (status, body).
 async fn ask(desk: &Desk, path: &str) -> (u16, Value) {
-    feedmill::identity::provide_tls();
-    let store = Arc::clone(&desk.store);
-    let plan = Arc::clone(desk.store.plan());
-    let status = Arc::new(Status::default());
-    let server = Server::new(
-        &desk.config,
-        plan,
-        store,
-        None,
-        status,
-        Clock::at(desk.now_us()),
-    );
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let router = serve::router(Arc::new(server), 1_000_000);
-    let task = tokio::spawn(async move { axum::serve(listener, router).await });
-    let response = reqwest::get(format!("http://{address}/xrpc/com.example.{path}"))
+    let address = listen(desk.server(None)).await;
+    let response = reqwest::get(format!("{address}/xrpc/com.example.{path}"))
         .await
         .unwrap();
     let status = response.status().as_u16();
     let body = response.json().await.unwrap();
-    task.abort();
     (status, body)
 }
 

@@ -263,7 +263,7 @@ fn report(rounds: &[Round], fresh: Measured, hit_rate: f64) -> Result<Report, En
         "the skeleton's tokens come again within five minutes, so their signatures were checked before; skeleton_new_token is with one checked each time".into(),
     );
     report.notes.push(
-        "the static response comes over the same connections and the same router; it has no limits, CORS, tags, counters or compression"
+        "the static response comes over the same connections, by a router of axum; it has no limits, CORS, tags, counters or compression"
             .into(),
     );
     report.notes.push(

@@ -218,9 +218,7 @@ pub(super) fn growth(scale: f64) -> Report {
     const READS: usize = 200_000;
     let mut sizes = [1_000_000, 10_000_000].map(|records| Grown::new(scaled(records, scale)));
     let mut turns = |work: &dyn Fn(&mut Grown) -> f64| -> [f64; 2] {
-        let each: Vec<[f64; 2]> = (0..TURNS)
-            .map(|_| sizes.each_mut().map(work))
-            .collect();
+        let each: Vec<[f64; 2]> = (0..TURNS).map(|_| sizes.each_mut().map(work)).collect();
         [0, 1].map(|size| middle(each.iter().filter_map(|turn| turn.get(size).copied())))
     };
     let [push_small, push_large] = turns(&|size| size.push_ns(POSTS / TURNS));
