@@ -50,7 +50,7 @@ impl Served {
         count: usize,
         request: &(dyn Fn(&mut Rng) -> String + Sync),
     ) -> Result<Measured, Ending> {
-        let before = cpu_of(self.child.id());
+        let before = cpu_of(self.child.id())?;
         let next = AtomicUsize::new(0);
         let work = |seed: u64| -> Result<usize, String> {
             let mut client = Client::connect(&self.address).map_err(|error| error.to_string())?;
@@ -72,12 +72,7 @@ impl Served {
             }
             Ok::<(), Ending>(())
         })?;
-        let cpu_s = cpu_of(self.child.id()) - before;
-        if cpu_s <= 0.0 {
-            return Err(
-                "the kernel does not tell processor times (/proc/<pid>/task/*/schedstat)".into(),
-            );
-        }
+        let cpu_s = cpu_of(self.child.id())? - before;
         Ok(Measured {
             cpu_s: cpu_s / count as f64,
             bytes: bytes / count.max(1),

@@ -2,6 +2,8 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::Ending;
+
 /// Seconds of processor time this thread has used.
 pub(super) fn cpu_s() -> f64 {
     read(ClockId::ThreadCPUTime)
@@ -18,7 +20,7 @@ fn read(clock: ClockId) -> f64 {
 }
 
 /// Seconds of processor time that the threads of another process have used.
-pub(super) fn cpu_of(pid: u32) -> f64 {
+pub(super) fn cpu_of(pid: u32) -> Result<f64, Ending> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
     let spent_ns = |thread: std::fs::DirEntry| -> Option<u64> {
         let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
@@ -29,7 +31,11 @@ pub(super) fn cpu_of(pid: u32) -> f64 {
         .flatten()
         .filter_map(|thread| spent_ns(thread.ok()?))
         .sum();
-    spent_ns as f64 / 1e9
+    // Nobody has started without any: it would pass for a server that costs nothing.
+    match spent_ns {
+        0 => Err(format!("the kernel does not tell /proc/{pid}/task/*/schedstat").into()),
+        spent_ns => Ok(spent_ns as f64 / 1e9),
+    }
 }
 
 /// Resident memory of this process in bytes.

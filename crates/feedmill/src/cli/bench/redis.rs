@@ -51,9 +51,9 @@ pub(super) fn pushes_per_cpu_s(
     };
     // Full timelines first: trimming is part of a push.
     fill(&mut stream, timelines, items_max)?;
-    let before = cpu_of(server.0.id());
+    let before = cpu_of(server.0.id())?;
     push(&mut stream, timelines, pushes, items_max)?;
-    let spent = cpu_of(server.0.id()) - before;
+    let spent = cpu_of(server.0.id())? - before;
     Ok(Some(f64::from(pushes) / spent.max(0.01)))
 }
 
