@@ -41,7 +41,7 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 const PREFLIGHT_S: HeaderValue = HeaderValue::from_static("86400");
 
 /// Everything that is served.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Front {
     server: Arc<Server>,
     body_max: DefaultBodyLimit,
