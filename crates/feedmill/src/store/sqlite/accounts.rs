@@ -361,15 +361,12 @@ impl<'a> Apply<'a> {
             let Some(id) = self.ids.lanes.get(index) else {
                 continue;
             };
-            let shelf = Shelf::of(*id);
-            let mut statement = self.tx.prepare_cached(&format!(
-                "SELECT r.rkey FROM {} p CROSS JOIN record r ON r.id = p.record WHERE p.lane = ?1 AND p.key = ?2",
-                shelf.published
-            ))?;
-            let rkeys =
-                statement.query_map([shelf.number, author], |row| row.get::<_, String>(0))?;
-            for rkey in rkeys {
-                found.push((lane.nsid.clone(), rkey?));
+            let mut rkey = self
+                .tx
+                .prepare_cached("SELECT rkey FROM record WHERE id = ?1")?;
+            for record in Shelf::of(*id).records(self.tx, author, &self.names.authored)? {
+                let rkey = rkey.query_row([record], |row| row.get(0))?;
+                found.push((lane.nsid.clone(), rkey));
             }
         }
         Ok(found)

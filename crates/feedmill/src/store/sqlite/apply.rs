@@ -4,7 +4,7 @@
 //! Out:   rows, derived rows, references, changes, and one count per operation.
 //! Never: an older version over a newer one, in any order of arrival.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
@@ -13,6 +13,7 @@ use super::group::Touch;
 use super::names::{Names, hash};
 use super::pending::{Origin, Turn};
 use super::reference::{self, Link};
+use super::shelf;
 use crate::clock::Micros;
 use crate::store::account::Accounting;
 use crate::store::batch::{Op, Put, Verdict};
@@ -205,11 +206,17 @@ impl Apply<'_> {
         let cid = put.cid.as_ref().map(|cid| cid.as_bytes().as_slice());
         let links = reference::to_text(&put.links)?;
         let mut place_again = true;
+        let mut stands_there = false;
         let id = match &stored {
             Some(old) => {
                 if old.state == LIVE {
                     let was = self.was(at, old.id)?;
                     self.forget_links(old.id, &was.links)?;
+                    stands_there = old.time == time;
+                    if !stands_there {
+                        let entry = at.authored(old.id, old.time);
+                        self.names.authored.remove(self.tx, &entry)?;
+                    }
                     place_again = self.unplace_if_moved(at, old, time, put, &was.derived)?;
                 } else {
                     *self.live.entry(at.collection).or_default() += 1;
@@ -232,7 +239,10 @@ impl Apply<'_> {
                 self.tx.last_insert_rowid()
             }
         };
-        self.refer(id, &put.links)?;
+        if !stands_there {
+            self.names.authored.add(&at.authored(id, time));
+        }
+        self.refer(id, &put.links);
         let from = self.changes.len();
         let lanes = match place_again {
             true => self.touch(at, at.subject(id, time), &put.derived, Touch::Came)?,
@@ -350,6 +360,9 @@ impl Apply<'_> {
         let subject = at.subject(id, time);
         let lanes = self.touch(at, subject, &derived, Touch::Goes)?;
         self.forget_links(id, &links)?;
+        self.names
+            .authored
+            .remove(self.tx, &at.authored(id, time))?;
         *self.live.entry(at.collection).or_default() -= 1;
         self.changes.push(Change::Delete {
             record: id,
@@ -359,21 +372,17 @@ impl Apply<'_> {
         Ok(())
     }
 
-    fn refer(&self, id: i64, links: &[Link]) -> Result<(), Error> {
+    fn refer(&mut self, id: i64, links: &[Link]) {
+        // A record may name one target at several paths.
         for (_, target) in links {
-            // A record may name one target at several paths.
-            self.tx
-                .prepare_cached("INSERT OR IGNORE INTO reference (target, record) VALUES (?1, ?2)")?
-                .execute([hash(target), id])?;
+            self.names.referred.add(&reference::entry(target, id));
         }
-        Ok(())
     }
 
-    fn forget_links(&self, id: i64, links: &[Link]) -> Result<(), Error> {
-        for (_, target) in links {
-            self.tx
-                .prepare_cached("DELETE FROM reference WHERE target = ?1 AND record = ?2")?
-                .execute([hash(target), id])?;
+    fn forget_links(&mut self, id: i64, links: &[Link]) -> Result<(), Error> {
+        let entries = links.iter().map(|(_, target)| reference::entry(target, id));
+        for entry in entries.collect::<BTreeSet<Vec<u8>>>() {
+            self.names.referred.remove(self.tx, &entry)?;
         }
         Ok(())
     }
@@ -399,6 +408,11 @@ pub(super) struct Place<'a> {
 impl Place<'_> {
     fn tail(&self) -> String {
         [self.author.did, "/", self.rkey].concat()
+    }
+
+    /// Its entry under its author.
+    fn authored(&self, record: i64, time: i64) -> Vec<u8> {
+        shelf::authored(self.collection, self.author.key, time, self.rkey, record)
     }
 
     fn subject(&self, record: i64, time: i64) -> Subject<'_> {

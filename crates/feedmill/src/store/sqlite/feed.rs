@@ -438,26 +438,17 @@ impl Stream {
         let limit = self.chunk as i64;
         let (time, tail) = self.after.clone();
         let shelf = Shelf::of(lane);
-        let Shelf {
-            published,
-            tie,
-            recent,
-            number,
-        } = shelf;
         if let Some(key) = self.key {
             let stem = shelf.stem(connection, key)?;
-            let mut statement = connection.prepare_cached(&format!(
-                "SELECT time, {tie}, record FROM {published} WHERE lane = ?1 AND key = ?2 AND (time, {tie}) < (?3, ?4)
-                 ORDER BY time DESC, {tie} DESC LIMIT ?5",
-            ))?;
-            let mut rows = statement.query(params![number, key, time, stem.below(&tail), limit])?;
-            while let Some(row) = rows.next()? {
+            let below = (time, stem.below(&tail));
+            for placed in shelf.below(connection, key, below, self.chunk)? {
                 read += 1;
-                self.after = (row.get(0)?, stem.tail(row.get_ref(1)?.as_str()?));
+                self.after = (placed.time, stem.tail(&placed.tie));
                 self.buffer
-                    .push_back((self.after.0, self.after.1.clone(), row.get(2)?));
+                    .push_back((self.after.0, self.after.1.clone(), placed.record));
             }
         } else {
+            let Shelf { recent, number, .. } = shelf;
             let mut statement = connection.prepare_cached(&format!(
                 "SELECT time, tail, record, keys FROM {recent} WHERE lane = ?1 AND (time, tail) < (?2, ?3)
                  ORDER BY time DESC, tail DESC LIMIT ?4",

@@ -112,18 +112,22 @@ impl Walker<'_> {
 
     fn naming(&self, uri: &str) -> Result<Vec<(String, String)>, Error> {
         let mut statement = self.connection.prepare_cached(&format!(
-            "SELECT k.text, c.nsid, r.rkey, r.links FROM reference f CROSS JOIN {ROW_FROM}
-             WHERE f.target = ?1 AND r.id = f.record AND {VISIBLE} ORDER BY f.record DESC"
+            "SELECT k.text, c.nsid, r.rkey, r.links FROM {ROW_FROM} WHERE r.id = ?1 AND {VISIBLE}"
         ))?;
-        let mut rows = statement.query([hash(uri)])?;
+        let mut naming = reference::Naming::new(self.connection, uri, None, None)?;
         let mut found = Vec::new();
-        while let Some(row) = rows.next()?
-            && found.len() < self.room()
+        while found.len() < self.room()
+            && let Some(record) = naming.next()?
         {
-            let (did, nsid, rkey): (String, String, String) =
-                (row.get(0)?, row.get(1)?, row.get(2)?);
-            let links = reference::from_text(row.get_ref(3)?.as_str_or_null()?)?;
-            let from = format!("at://{did}/{nsid}/{rkey}");
+            let read = statement.query_row([record], |row| {
+                let (did, nsid, rkey): (String, String, String) =
+                    (row.get(0)?, row.get(1)?, row.get(2)?);
+                let links = reference::from_text(row.get_ref(3)?.as_str_or_null()?)?;
+                Ok((format!("at://{did}/{nsid}/{rkey}"), links))
+            });
+            let Some((from, links)) = read.optional()? else {
+                continue;
+            };
             let paths = reference::paths_to(&links, uri, self.walk.path.as_deref());
             found.extend(paths.map(|path| (from.clone(), path.to_owned())));
         }

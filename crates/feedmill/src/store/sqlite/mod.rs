@@ -23,6 +23,7 @@ mod outbox;
 mod parked;
 mod pending;
 mod pick;
+mod pile;
 mod read;
 mod rebuild;
 mod reference;

@@ -9,6 +9,7 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::accounts::Known;
+use super::pile::{Added, Pile};
 
 /// Ids kept in memory.
 const CACHED_MAX: usize = 200_000;
@@ -66,6 +67,9 @@ pub(super) struct Names {
     collections: Cache<Box<str>, i64>,
     /// Rows of accounts, as this writer last saw or wrote them.
     pub(super) accounts: Cache<i64, Known>,
+    /// What the transaction adds to the piles.
+    pub(super) authored: Added,
+    pub(super) referred: Added,
 }
 
 impl std::fmt::Debug for Names {
@@ -82,6 +86,8 @@ impl Names {
             keys: Cache::new(CACHED_MAX),
             collections: Cache::new(1024),
             accounts: Cache::new(CACHED_MAX),
+            authored: Added::to(Pile::Authored),
+            referred: Added::to(Pile::Referred),
         }
     }
 

@@ -212,12 +212,17 @@ impl Apply<'_> {
                     return Ok(false);
                 };
                 let mut statement = self.tx.prepare_cached(
-                    "SELECT r.links FROM reference f CROSS JOIN record r ON r.id = f.record
-                     WHERE f.target = ?1 AND r.collection = ?2 AND r.state = 0",
+                    "SELECT links FROM record WHERE id = ?1 AND collection = ?2 AND state = 0",
                 )?;
-                let mut rows = statement.query([hash(value), collection])?;
-                while let Some(row) = rows.next()? {
-                    let links = reference::from_text(row.get_ref(0)?.as_str_or_null()?)?;
+                let added = Some(&self.names.referred);
+                let mut naming = reference::Naming::new(self.tx, value, None, added)?;
+                while let Some(record) = naming.next()? {
+                    let read = statement.query_row([record, collection], |row| {
+                        reference::from_text(row.get_ref(0)?.as_str_or_null()?)
+                    });
+                    let Some(links) = read.optional()? else {
+                        continue;
+                    };
                     if reference::paths_to(&links, value, Some(field))
                         .next()
                         .is_some()

@@ -180,12 +180,7 @@ impl Pick<'_> {
                 let Some(tie) = stem.tie(&tail) else {
                     return Ok(false);
                 };
-                self.connection
-                    .prepare_cached(&format!(
-                        "SELECT EXISTS (SELECT 1 FROM {} WHERE lane = ?1 AND key = ?2 AND time = ?3 AND {} = ?4)",
-                        shelf.published, shelf.tie
-                    ))?
-                    .query_row(params![shelf.number, key, place.time_us, tie], |row| row.get(0))
+                shelf.holds(self.connection, key, place.time_us, tie)
             }
             Gate::Follower { followed, .. } => {
                 let may = self

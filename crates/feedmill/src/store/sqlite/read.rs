@@ -242,23 +242,13 @@ fn rows_below(
         None => (i64::MAX, String::new()),
     };
     let shelf = Shelf::of(lane);
-    let Shelf {
-        published,
-        tie,
-        recent,
-        number,
-    } = shelf;
+    let Shelf { recent, number, .. } = shelf;
     match key {
-        Some(key) => connection
-            .prepare_cached(&format!(
-                "SELECT {ROW} FROM {published} p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND p.key = ?2 AND (p.time, p.{tie}) < (?3, ?4)
-                 AND r.id = p.record AND {VISIBLE} ORDER BY p.time DESC, p.{tie} DESC LIMIT ?5"
-            ))?
-            .query_map(
-                params![number, key, time, shelf.stem(connection, key)?.below(&tail), limit as i64],
-                to_row,
-            )?
-            .collect(),
+        Some(key) => {
+            let stem = shelf.stem(connection, key)?;
+            let below = (time, stem.below(&tail));
+            visible_below(connection, shelf, key, below, limit)
+        }
         None => connection
             .prepare_cached(&format!(
                 "SELECT {ROW} FROM {recent} p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND (p.time, p.tail) < (?2, ?3)
@@ -266,6 +256,32 @@ fn rows_below(
             ))?
             .query_map(params![number, time, tail, limit as i64], to_row)?
             .collect(),
+    }
+}
+
+/// The next visible rows under a key.
+fn visible_below(
+    connection: &Connection,
+    shelf: Shelf,
+    key: i64,
+    (mut time, tie): (i64, &str),
+    limit: usize,
+) -> Result<Vec<Row>, Error> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {ROW} FROM {ROW_FROM} WHERE r.id = ?1 AND {VISIBLE}"
+    ))?;
+    let (mut tie, mut found) = (tie.to_owned(), Vec::new());
+    loop {
+        let wanted = limit - found.len();
+        let placed = shelf.below(connection, key, (time, &tie), wanted)?;
+        let ended = placed.len() < wanted;
+        for placed in placed {
+            found.extend(statement.query_row([placed.record], to_row).optional()?);
+            (time, tie) = (placed.time, placed.tie);
+        }
+        if ended || found.len() >= limit {
+            return Ok(found);
+        }
     }
 }
 

@@ -4,10 +4,12 @@
 //! be gone or never have come, and then it dangles.
 
 use rusqlite::types::Type;
-use rusqlite::{Connection, Error, OptionalExtension, params};
+use rusqlite::{Connection, Error, OptionalExtension};
 
 use super::names::hash;
+use super::pile::{self, Added, Descent, Pile};
 use super::read::{ROW, ROW_FROM, VISIBLE, record, to_row};
+use super::shelf::{NUMBER_BYTES, number_bytes, number_of, sorting};
 use crate::store::reference::{Reference, Referrer, ReferrerQuery};
 
 /// A path in a record, and what it names there.
@@ -55,6 +57,55 @@ pub(super) fn paths_to<'a>(
         .map(|(at, _)| at.as_str())
 }
 
+/// The entry of a record under what it names.
+pub(super) fn entry(target: &str, record: i64) -> Vec<u8> {
+    [&sorting(hash(target))[..], &number_bytes(record)].concat()
+}
+
+/// Numbers of records that may name a target, the newest first: whether they do, their links tell.
+#[derive(Debug)]
+pub(super) struct Naming<'a>(Descent<'a>);
+
+impl<'a> Naming<'a> {
+    /// From a record on; in a transaction with what it has `added`.
+    pub(super) fn new(
+        connection: &'a Connection,
+        target: &str,
+        from: Option<i64>,
+        added: Option<&'a Added>,
+    ) -> Result<Self, Error> {
+        let prefix = sorting(hash(target));
+        let last = match from.filter(|from| *from < RECORD_MAX) {
+            Some(from) => number_bytes(from + 1),
+            None => [u8::MAX; NUMBER_BYTES],
+        };
+        let bound = [&prefix[..], &last].concat();
+        Descent::new(connection, Pile::Referred, &prefix, &bound, added).map(Self)
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<i64>, Error> {
+        Ok(self.0.next(number_of)?.flatten())
+    }
+}
+
+/// Numbers of records stay below this one.
+const RECORD_MAX: i64 = (1 << (8 * NUMBER_BYTES)) - 1;
+
+/// Fills the pile from the table that stood for it before.
+pub(super) fn pile_up(tx: &Connection) -> Result<(), Error> {
+    let count: i64 = tx.query_row("SELECT count(*) FROM reference", [], |row| row.get(0))?;
+    let mut statement =
+        tx.prepare("SELECT target, record FROM reference ORDER BY target, record")?;
+    let mut rows = statement.query([])?;
+    pile::fill(tx, Pile::Referred, count.max(0) as usize, &mut || {
+        let Some(row) = rows.next()? else {
+            return Ok(None);
+        };
+        let (target, record): (i64, i64) = (row.get(0)?, row.get(1)?);
+        Ok(Some([&sorting(target)[..], &number_bytes(record)].concat()))
+    })
+}
+
 /// Visible records that refer to a URI.
 pub(super) fn referrers(
     connection: &Connection,
@@ -65,14 +116,18 @@ pub(super) fn referrers(
         None => (i64::MAX, ""),
     };
     let mut statement = connection.prepare_cached(&format!(
-        "SELECT {ROW}, r.links FROM reference f CROSS JOIN {ROW_FROM}
-         WHERE f.target = ?1 AND f.record <= ?2 AND r.id = f.record AND {VISIBLE} ORDER BY f.record DESC"
+        "SELECT {ROW}, r.links FROM {ROW_FROM} WHERE r.id = ?1 AND {VISIBLE}"
     ))?;
-    let mut rows = statement.query(params![hash(&query.uri), before])?;
+    let mut naming = Naming::new(connection, &query.uri, Some(before), None)?;
     let mut found = Vec::new();
-    while let Some(row) = rows.next()? {
-        let links = from_text(row.get_ref(7)?.as_str_or_null()?)?;
-        let referrer = to_row(row)?;
+    while let Some(record) = naming.next()? {
+        let read = statement.query_row([record], |row| {
+            let links = from_text(row.get_ref(7)?.as_str_or_null()?)?;
+            Ok((links, to_row(row)?))
+        });
+        let Some((links, referrer)) = read.optional()? else {
+            continue;
+        };
         let left = query.limit.saturating_sub(found.len());
         let paths = paths_to(&links, &query.uri, query.path.as_deref())
             .filter(|path| referrer.id < before || *path > after_path);

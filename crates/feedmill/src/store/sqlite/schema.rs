@@ -6,7 +6,7 @@
 
 use rusqlite::{Connection, Error};
 
-use super::broken;
+use super::{broken, reference, shelf};
 
 /// Versions below this were never released, and no step leads on from them.
 const FIRST: u32 = 100;
@@ -166,7 +166,27 @@ DROP VIEW author_published;
 DROP INDEX record_by_author;
 CREATE INDEX record_by_author ON record (collection, author, time, rkey) WHERE state = 0;
 CREATE VIEW author_published AS SELECT collection AS lane, author AS key, time, rkey, id AS record FROM record WHERE state = 0;
+", "
+-- Piles: ordered sets of byte strings. A sheet holds neighbours, packed; nothing on it is below its fence.
+CREATE TABLE sheet (id INTEGER PRIMARY KEY, entries BLOB NOT NULL);
+CREATE TABLE fence (
+    pile INTEGER NOT NULL, level INTEGER NOT NULL, first BLOB NOT NULL, sheet INTEGER NOT NULL,
+    PRIMARY KEY (pile, level, first)
+) WITHOUT ROWID;
+-- turn: where the next stretch that moves down a level begins.
+CREATE TABLE level (
+    pile INTEGER NOT NULL, level INTEGER NOT NULL, count INTEGER NOT NULL, turn BLOB NOT NULL,
+    PRIMARY KEY (pile, level)
+) WITHOUT ROWID;
+", "
+-- Both are piles now, which the step before this one filled.
+DROP VIEW author_published;
+DROP INDEX record_by_author;
+DROP TABLE reference;
 "];
+
+/// The step after which the piles are filled from what stood in indexes before.
+const PILED: u32 = FIRST + 10;
 
 /// Brings a connection's file to the newest version.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
@@ -179,6 +199,10 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
     let done = version.saturating_sub(FIRST);
     for (step, sql) in (FIRST + 1..).zip(MIGRATIONS).skip(done as usize) {
         tx.execute_batch(sql)?;
+        if step == PILED {
+            shelf::pile_up(&tx)?;
+            reference::pile_up(&tx)?;
+        }
         tx.pragma_update(None, "user_version", step)?;
     }
     tx.commit()

@@ -1,45 +1,45 @@
 //! Where the rows of a lane lie.
 //!
 //! Most lanes hold every record of a collection under its author alone. They
-//! need no rows of their own: two indexes of the records are the same in the
-//! same order, cost one statement with the record, and go with it. Such a lane
-//! has the collection's number, below zero; the others have rows of their own.
+//! need no rows of their own: an index of the records by time and a pile of
+//! them by author are the same in the same order. Such a lane has the
+//! collection's number, below zero; the others have rows of their own.
 //!
 //! Records of one time are told apart by their tails. Under one author these
-//! all begin with its DID, so the author's index holds only what follows: the
-//! *tie*, which is the record key there and the whole tail elsewhere.
+//! all begin with its DID, so the pile holds only what follows: the *tie*,
+//! which is the record key there and the whole tail elsewhere.
 
 use rusqlite::types::{FromSqlError, ValueRef};
-use rusqlite::{Connection, Error};
+use rusqlite::{Connection, Error, params};
 
 use super::derive::unpack;
 use super::names;
+use super::pile::{self, Added, Descent, Pile};
 
-/// Tables, or views of the same shape, and the number of a lane in them.
+/// Where the rows of a lane are, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shelf {
-    /// (lane, key, time, a tie, record)
-    pub(super) published: &'static str,
     pub(super) tie: Tie,
     /// (lane, time, tail, record, keys)
     pub(super) recent: &'static str,
     pub(super) number: i64,
 }
 
-/// The column in which records of one key and time differ.
+/// In what records of one key and time differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tie {
+    /// Rows of `published`.
     Tail,
+    /// Entries of [`Pile::Authored`].
     Rkey,
 }
 
-impl std::fmt::Display for Tie {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Tail => "tail",
-            Self::Rkey => "rkey",
-        })
-    }
+/// A record's place under a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Placed {
+    pub(super) time: i64,
+    pub(super) tie: String,
+    pub(super) record: i64,
 }
 
 /// The number of the lane of all records of a collection.
@@ -56,13 +56,11 @@ impl Shelf {
     pub(super) fn of(lane: i64) -> Self {
         match has_rows(lane) {
             true => Self {
-                published: "published",
                 tie: Tie::Tail,
                 recent: "recent",
                 number: lane,
             },
             false => Self {
-                published: "author_published",
                 tie: Tie::Rkey,
                 recent: "author_recent",
                 number: -lane,
@@ -77,6 +75,164 @@ impl Shelf {
             Tie::Rkey => Ok(Stem(names::text_of(connection, key)? + "/")),
         }
     }
+
+    /// What stands under a key below a time and a tie, newest first.
+    pub(super) fn below(
+        &self,
+        connection: &Connection,
+        key: i64,
+        (time, tie): (i64, &str),
+        limit: usize,
+    ) -> Result<Vec<Placed>, Error> {
+        match self.tie {
+            Tie::Tail => connection
+                .prepare_cached(
+                    "SELECT time, tail, record FROM published WHERE lane = ?1 AND key = ?2 AND (time, tail) < (?3, ?4)
+                     ORDER BY time DESC, tail DESC LIMIT ?5",
+                )?
+                .query_map(params![self.number, key, time, tie, limit as i64], |row| {
+                    Ok(Placed {
+                        time: row.get(0)?,
+                        tie: row.get(1)?,
+                        record: row.get(2)?,
+                    })
+                })?
+                .collect(),
+            Tie::Rkey => {
+                let prefix = authored_by(self.number, key);
+                let bound = authored_below(&prefix, time, tie);
+                let mut descent = Descent::new(connection, Pile::Authored, &prefix, &bound, None)?;
+                let mut found = Vec::new();
+                while found.len() < limit
+                    && let Some(placed) = descent.next(placed)?
+                {
+                    found.push(placed.ok_or_else(|| Error::from(FromSqlError::InvalidType))?);
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    /// Whether a record stands under a key at exactly this time and tie.
+    pub(super) fn holds(
+        &self,
+        connection: &Connection,
+        key: i64,
+        time: i64,
+        tie: &str,
+    ) -> Result<bool, Error> {
+        // What follows a tie in the alphabet, and nothing lies between.
+        let next = [tie, "\u{1}"].concat();
+        let highest = self.below(connection, key, (time, &next), 1)?;
+        Ok(highest
+            .first()
+            .is_some_and(|placed| placed.time == time && placed.tie == tie))
+    }
+
+    /// Every record that stands under a key, with what a transaction has `added`.
+    pub(super) fn records(
+        &self,
+        connection: &Connection,
+        key: i64,
+        added: &Added,
+    ) -> Result<Vec<i64>, Error> {
+        if self.tie == Tie::Tail {
+            return connection
+                .prepare_cached("SELECT record FROM published WHERE lane = ?1 AND key = ?2")?
+                .query_map([self.number, key], |row| row.get(0))?
+                .collect();
+        }
+        let prefix = authored_by(self.number, key);
+        let bound = authored_below(&prefix, i64::MAX, "\u{7f}");
+        let mut descent = Descent::new(connection, Pile::Authored, &prefix, &bound, Some(added))?;
+        let mut found = Vec::new();
+        while let Some(placed) = descent.next(placed)? {
+            found.extend(placed.map(|placed| placed.record));
+        }
+        Ok(found)
+    }
+}
+
+/// Bytes of a record's number in a pile.
+pub(super) const NUMBER_BYTES: usize = 6;
+
+/// A record's number, as it stands at the end of an entry.
+pub(super) fn number_bytes(record: i64) -> [u8; NUMBER_BYTES] {
+    let [_, _, number @ ..] = record.to_be_bytes();
+    number
+}
+
+/// The opposite of [`number_bytes`].
+pub(super) fn number_of(bytes: &[u8]) -> Option<i64> {
+    let bytes: [u8; NUMBER_BYTES] = bytes.try_into().ok()?;
+    Some(
+        bytes
+            .iter()
+            .fold(0, |all, byte| all << 8 | i64::from(*byte)),
+    )
+}
+
+/// A number as bytes that sort as it does.
+pub(super) fn sorting(number: i64) -> [u8; 8] {
+    (number ^ i64::MIN).to_be_bytes()
+}
+
+/// What the entries of an author's records in a collection begin with.
+fn authored_by(collection: i64, author: i64) -> [u8; 16] {
+    let mut prefix = [0; 16];
+    let (high, low) = prefix.split_at_mut(8);
+    high.copy_from_slice(&sorting(collection));
+    low.copy_from_slice(&sorting(author));
+    prefix
+}
+
+/// Above every entry that lies below a time and a tie, and below all others.
+fn authored_below(prefix: &[u8], time: i64, tie: &str) -> Vec<u8> {
+    [prefix, &sorting(time), tie.as_bytes()].concat()
+}
+
+/// A record's entry. No record key has a byte of zero, so shorter keys sort first.
+pub(super) fn authored(
+    collection: i64,
+    author: i64,
+    time: i64,
+    rkey: &str,
+    record: i64,
+) -> Vec<u8> {
+    let prefix = authored_by(collection, author);
+    let (time, number) = (sorting(time), number_bytes(record));
+    [&prefix[..], &time, rkey.as_bytes(), &[0], &number].concat()
+}
+
+/// What follows the prefix of an entry.
+fn placed(rest: &[u8]) -> Option<Placed> {
+    let (time, rest) = rest.split_first_chunk::<8>()?;
+    let (tie, number) = rest.split_last_chunk::<NUMBER_BYTES>()?;
+    let (_, tie) = tie.split_last()?;
+    Some(Placed {
+        time: i64::from_be_bytes(*time) ^ i64::MIN,
+        tie: std::str::from_utf8(tie).ok()?.to_owned(),
+        record: number_of(number)?,
+    })
+}
+
+/// Fills the pile from the index that stood for it before.
+pub(super) fn pile_up(tx: &Connection) -> Result<(), Error> {
+    let count: i64 = tx.query_row("SELECT count(*) FROM record WHERE state = 0", [], |row| {
+        row.get(0)
+    })?;
+    let mut statement = tx.prepare(
+        "SELECT collection, author, time, rkey, id FROM record WHERE state = 0 ORDER BY collection, author, time, rkey",
+    )?;
+    let mut rows = statement.query([])?;
+    pile::fill(tx, Pile::Authored, count.max(0) as usize, &mut || {
+        let Some(row) = rows.next()? else {
+            return Ok(None);
+        };
+        let rkey: String = row.get(3)?;
+        let (collection, author, time) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(Some(authored(collection, author, time, &rkey, row.get(4)?)))
+    })
 }
 
 /// What the tails under one key have in common.

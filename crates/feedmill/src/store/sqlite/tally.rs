@@ -251,17 +251,11 @@ impl Books<'_> {
             let Some(listing) = listing.and_then(|id| self.ids.lanes.get(id.0)) else {
                 continue;
             };
-            let shelf = Shelf::of(*listing);
-            let bodies: Vec<String> = self
+            let mut body = self
                 .tx
-                .prepare_cached(&format!(
-                    "SELECT r.body FROM {} p CROSS JOIN record r ON r.id = p.record
-                     WHERE p.lane = ?1 AND p.key = ?2 AND r.state = 0",
-                    shelf.published
-                ))?
-                .query_map([shelf.number, author], |row| row.get(0))?
-                .collect::<Result<_, _>>()?;
-            for body in bodies {
+                .prepare_cached("SELECT body FROM record WHERE id = ?1 AND state = 0")?;
+            for record in Shelf::of(*listing).records(self.tx, author, &names.authored)? {
+                let body: String = body.query_row([record], |row| row.get(0))?;
                 let derived = derive::of_body(self.plan, nsid, did, &body);
                 self.count_all(names, author, &derived, delta)?;
             }

@@ -1,0 +1,446 @@
+//! Piles: ordered sets of short byte strings that come in no order.
+//!
+//! In:    entries to add and to take away, within a transaction.
+//! Out:   the entries in order, from any place downward ([`Descent`]).
+//! Never: an entry in two places; a transaction that pays for much more than it adds.
+//!
+//! An index dirties a page for every entry that comes in no order, and a page
+//! costs ten times what its entry does: it is found, logged, summed and copied
+//! back. So entries are packed into *sheets* of one page, and sheets stand in
+//! levels, each sixteen times as large as the one above. What a transaction
+//! adds is merged into a small level, where many fall on one sheet. What is too
+//! much there moves on, a stretch of neighbours at a time, into the sheets of
+//! the next level at the same place. An entry is written some twenty-five
+//! times on its way down, but a hundred at once each time.
+
+mod descent;
+mod sheet;
+
+use std::collections::{BTreeSet, btree_set};
+use std::ops::Bound::{Excluded, Included};
+
+use rusqlite::{Connection, Error, OptionalExtension, params};
+
+use super::broken;
+pub(super) use descent::Descent;
+use sheet::{ENTRY_BYTES_MAX, Entries, Sheet, cut};
+
+/// Entries of the first level; each further one may hold [`LEVEL_RATIO`] times as many.
+const FIRST_MAX: usize = 4_096;
+const LEVEL_RATIO: usize = 16;
+/// Levels of a pile: the last one would hold a million millions.
+const LEVELS_MAX: usize = 8;
+/// Entries that move down at once, at least.
+const MOVED_MIN: usize = 1_024;
+/// Sheets looked up at once for a move.
+const MOVED_SHEETS: usize = 64;
+
+/// Which set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pile {
+    /// Live records under their authors, by time.
+    Authored = 1,
+    /// Records under what they refer to.
+    Referred = 2,
+}
+
+/// How a level stands.
+#[derive(Debug, Clone, Default)]
+struct Level {
+    count: usize,
+    /// Where the next stretch that moves down begins.
+    turn: Vec<u8>,
+    changed: bool,
+}
+
+/// What the writer adds to a pile in one transaction, and how the pile's levels stand.
+#[derive(Debug)]
+pub(super) struct Added {
+    pile: Pile,
+    entries: BTreeSet<Box<[u8]>>,
+    levels: Option<Vec<Level>>,
+}
+
+impl Added {
+    pub(super) fn to(pile: Pile) -> Self {
+        Self {
+            pile,
+            entries: BTreeSet::new(),
+            levels: None,
+        }
+    }
+
+    pub(super) fn add(&mut self, entry: &[u8]) {
+        debug_assert!(entry.len() <= ENTRY_BYTES_MAX, "an entry must fit a sheet");
+        self.entries.insert(entry.into());
+    }
+
+    /// Takes an entry away, wherever it is.
+    pub(super) fn remove(&mut self, tx: &Connection, entry: &[u8]) -> Result<(), Error> {
+        if self.entries.remove(entry) {
+            return Ok(());
+        }
+        let stack = Stack {
+            tx,
+            pile: self.pile as i64,
+        };
+        for (number, level) in self.levels(tx)?.iter_mut().enumerate() {
+            if level.count > 0 && stack.remove(number, entry)? {
+                level.count -= 1;
+                level.changed = true;
+                return Ok(());
+            }
+        }
+        let cause = "a record is not in an index where it should be; restore the file from a copy";
+        Err(Error::ToSqlConversionFailure(Box::new(broken(
+            cause.into(),
+        ))))
+    }
+
+    /// Writes what was added, before the transaction ends.
+    pub(super) fn settle(&mut self, tx: &Connection) -> Result<(), Error> {
+        let entries = std::mem::take(&mut self.entries);
+        let stack = Stack {
+            tx,
+            pile: self.pile as i64,
+        };
+        let levels = self.levels(tx)?;
+        if !entries.is_empty() {
+            let new: Vec<&[u8]> = entries.iter().map(|entry| &**entry).collect();
+            // What would fill the first level anew passes it by.
+            let top = usize::from(new.len() >= level_max(0));
+            stack.merge(top, &new)?;
+            gain(levels, top, new.len());
+            stack.move_down(levels)?;
+        }
+        for (number, level) in levels.iter_mut().enumerate() {
+            if std::mem::take(&mut level.changed) {
+                stack.stand(number, level)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn levels(&mut self, tx: &Connection) -> Result<&mut Vec<Level>, Error> {
+        let levels = match self.levels.take() {
+            Some(levels) => levels,
+            None => read_levels(tx, self.pile)?,
+        };
+        Ok(self.levels.insert(levels))
+    }
+
+    /// What begins with a prefix and lies below a bound.
+    fn between(&self, prefix: &[u8], bound: &[u8]) -> btree_set::Range<'_, Box<[u8]>> {
+        let from = prefix.min(bound);
+        self.entries
+            .range::<[u8], _>((Included(from), Excluded(bound)))
+    }
+}
+
+/// Fills an empty pile with entries that come in order.
+pub(super) fn fill(
+    tx: &Connection,
+    pile: Pile,
+    count: usize,
+    next: &mut dyn FnMut() -> Result<Option<Vec<u8>>, Error>,
+) -> Result<(), Error> {
+    let number = (0..LEVELS_MAX).find(|level| count <= level_max(*level));
+    let number = number.unwrap_or(LEVELS_MAX - 1);
+    let stack = Stack {
+        tx,
+        pile: pile as i64,
+    };
+    let mut held: Vec<Vec<u8>> = Vec::new();
+    let mut filled = 0;
+    loop {
+        let entry = next()?;
+        let ended = entry.is_none();
+        held.extend(entry);
+        if ended || held.len() >= level_max(0) {
+            let entries: Vec<&[u8]> = held.iter().map(Vec::as_slice).collect();
+            for sheet in cut(&entries) {
+                stack.insert(number, &sheet)?;
+            }
+            filled += held.len();
+            held.clear();
+        }
+        if ended {
+            break;
+        }
+    }
+    let level = Level {
+        count: filled,
+        ..Level::default()
+    };
+    stack.stand(number, &level)
+}
+
+fn level_max(level: usize) -> usize {
+    FIRST_MAX * LEVEL_RATIO.pow(level as u32)
+}
+
+fn gain(levels: &mut Vec<Level>, number: usize, count: usize) {
+    if levels.len() <= number {
+        levels.resize_with(number + 1, Level::default);
+    }
+    if let Some(level) = levels.get_mut(number) {
+        level.count += count;
+        level.changed = true;
+    }
+}
+
+fn read_levels(connection: &Connection, pile: Pile) -> Result<Vec<Level>, Error> {
+    let mut levels = Vec::new();
+    let mut statement =
+        connection.prepare_cached("SELECT level, count, turn FROM level WHERE pile = ?1")?;
+    let mut rows = statement.query([pile as i64])?;
+    while let Some(row) = rows.next()? {
+        let number = row.get::<_, i64>(0)?.clamp(0, LEVELS_MAX as i64 - 1) as usize;
+        gain(&mut levels, number, row.get::<_, i64>(1)?.max(0) as usize);
+        if let Some(level) = levels.get_mut(number) {
+            (level.turn, level.changed) = (row.get(2)?, false);
+        }
+    }
+    Ok(levels)
+}
+
+/// The sheets of a pile, within a transaction.
+#[derive(Debug, Clone, Copy)]
+struct Stack<'a> {
+    tx: &'a Connection,
+    pile: i64,
+}
+
+/// Where a sheet lies: nothing on it is below `first`.
+#[derive(Debug)]
+struct Fence {
+    first: Vec<u8>,
+    sheet: i64,
+}
+
+impl Stack<'_> {
+    /// Merges entries in order into the sheets of a level.
+    fn merge(&self, level: usize, mut new: &[&[u8]]) -> Result<(), Error> {
+        let (Some(first), Some(last)) = (new.first(), new.last()) else {
+            return Ok(());
+        };
+        let fences = self.fences_of(level, first, last)?;
+        if fences.is_empty() {
+            return cut(new)
+                .iter()
+                .try_for_each(|sheet| self.insert(level, sheet));
+        }
+        let uppers = fences.iter().skip(1).map(Some).chain([None]);
+        for (fence, upper) in fences.iter().zip(uppers) {
+            let here = upper.map_or(new.len(), |upper| {
+                new.partition_point(|entry| *entry < upper.first.as_slice())
+            });
+            let (own, rest) = new.split_at(here);
+            new = rest;
+            if !own.is_empty() {
+                self.merge_sheet(level, fence, own)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn merge_sheet(&self, level: usize, fence: &Fence, new: &[&[u8]]) -> Result<(), Error> {
+        let old = self.entries(fence.sheet)?;
+        self.rewrite(level, fence, &old.with(new))
+    }
+
+    /// Gives a sheet other entries, and what does not fit to further ones.
+    fn rewrite(&self, level: usize, fence: &Fence, entries: &[&[u8]]) -> Result<(), Error> {
+        let sheets = cut(entries);
+        let mut sheets = sheets.iter();
+        let Some(sheet) = sheets.next() else {
+            return self.drop_sheet(level, fence);
+        };
+        self.write(fence.sheet, &sheet.packed)?;
+        if sheet.first < fence.first.as_slice() {
+            self.drop_fence(level, &fence.first)?;
+            self.put_fence(level, sheet.first, fence.sheet)?;
+        }
+        sheets.try_for_each(|sheet| self.insert(level, sheet))
+    }
+
+    /// The sheets that entries from `first` to `last` fall on, the lowest also for what is below all.
+    fn fences_of(&self, level: usize, first: &[u8], last: &[u8]) -> Result<Vec<Fence>, Error> {
+        let from: Option<Vec<u8>> = self
+            .tx
+            .prepare_cached(
+                "SELECT first FROM fence WHERE pile = ?1 AND level = ?2 AND first <= ?3 ORDER BY first DESC LIMIT 1",
+            )?
+            .query_row(params![self.pile, level as i64, first], |row| row.get(0))
+            .optional()?;
+        let from = from.unwrap_or_default();
+        let found = self.fences(level, &from, Some(last), usize::MAX)?;
+        match found.is_empty() {
+            true => self.fences(level, &from, None, 1),
+            false => Ok(found),
+        }
+    }
+
+    fn fences(
+        &self,
+        level: usize,
+        from: &[u8],
+        through: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Fence>, Error> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.tx
+            .prepare_cached(
+                "SELECT first, sheet FROM fence WHERE pile = ?1 AND level = ?2 AND first >= ?3 AND (?4 IS NULL OR first <= ?4)
+                 ORDER BY first LIMIT ?5",
+            )?
+            .query_map(params![self.pile, level as i64, from, through, limit], |row| {
+                Ok(Fence {
+                    first: row.get(0)?,
+                    sheet: row.get(1)?,
+                })
+            })?
+            .collect()
+    }
+
+    /// Moves what is too much in a level to the next one.
+    fn move_down(&self, levels: &mut Vec<Level>) -> Result<(), Error> {
+        for number in 0..LEVELS_MAX - 1 {
+            let Some(level) = levels.get_mut(number) else {
+                return Ok(());
+            };
+            let Some(excess) = level.count.checked_sub(level_max(number) + 1) else {
+                continue;
+            };
+            let moved = self.take(number, level, MOVED_MIN.max(excess + 1))?;
+            let entries: Vec<&[u8]> = moved.iter().collect();
+            self.merge(number + 1, &entries)?;
+            gain(levels, number + 1, entries.len());
+        }
+        Ok(())
+    }
+
+    /// Takes a stretch of neighbours out of a level, whole sheets: about so many entries.
+    fn take(&self, number: usize, level: &mut Level, wanted: usize) -> Result<Entries, Error> {
+        let mut taken = Entries::default();
+        while taken.len() < wanted {
+            let fences = self.fences(number, &level.turn, None, MOVED_SHEETS)?;
+            if fences.is_empty() {
+                // The end: the next stretch begins at the beginning.
+                let again = !level.turn.is_empty() && taken.len() == 0;
+                level.turn.clear();
+                match again {
+                    true => continue,
+                    false => break,
+                }
+            }
+            for fence in fences {
+                level.turn.clone_from(&fence.first);
+                if taken.len() >= wanted {
+                    break;
+                }
+                taken.unpack(&self.packed(fence.sheet)?)?;
+                self.drop_sheet(number, &fence)?;
+            }
+        }
+        level.count = level.count.saturating_sub(taken.len());
+        level.changed = true;
+        Ok(taken)
+    }
+
+    /// Takes one entry out of a level; false if it is not there.
+    fn remove(&self, level: usize, entry: &[u8]) -> Result<bool, Error> {
+        let fence = self
+            .tx
+            .prepare_cached(
+                "SELECT first, sheet FROM fence WHERE pile = ?1 AND level = ?2 AND first <= ?3 ORDER BY first DESC LIMIT 1",
+            )?
+            .query_row(params![self.pile, level as i64, entry], |row| {
+                Ok(Fence {
+                    first: row.get(0)?,
+                    sheet: row.get(1)?,
+                })
+            })
+            .optional()?;
+        let Some(fence) = fence else {
+            return Ok(false);
+        };
+        let entries = self.entries(fence.sheet)?;
+        let at = entries.below(entry);
+        if entries.get(at) != Some(entry) {
+            return Ok(false);
+        }
+        let others: Vec<&[u8]> = entries.iter().filter(|other| *other != entry).collect();
+        self.rewrite(level, &fence, &others)?;
+        Ok(true)
+    }
+
+    fn packed(&self, sheet: i64) -> Result<Vec<u8>, Error> {
+        self.tx
+            .prepare_cached("SELECT entries FROM sheet WHERE id = ?1")?
+            .query_row([sheet], |row| row.get(0))
+    }
+
+    fn entries(&self, sheet: i64) -> Result<Entries, Error> {
+        let mut entries = Entries::default();
+        entries.unpack(&self.packed(sheet)?)?;
+        Ok(entries)
+    }
+
+    fn write(&self, sheet: i64, packed: &[u8]) -> Result<(), Error> {
+        self.tx
+            .prepare_cached("UPDATE sheet SET entries = ?2 WHERE id = ?1")?
+            .execute(params![sheet, packed])?;
+        Ok(())
+    }
+
+    fn insert(&self, level: usize, sheet: &Sheet<'_>) -> Result<(), Error> {
+        self.tx
+            .prepare_cached("INSERT INTO sheet (entries) VALUES (?1)")?
+            .execute([&sheet.packed])?;
+        self.put_fence(level, sheet.first, self.tx.last_insert_rowid())
+    }
+
+    fn put_fence(&self, level: usize, first: &[u8], sheet: i64) -> Result<(), Error> {
+        self.tx
+            .prepare_cached(
+                "INSERT INTO fence (pile, level, first, sheet) VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute(params![self.pile, level as i64, first, sheet])?;
+        Ok(())
+    }
+
+    fn drop_fence(&self, level: usize, first: &[u8]) -> Result<(), Error> {
+        self.tx
+            .prepare_cached("DELETE FROM fence WHERE pile = ?1 AND level = ?2 AND first = ?3")?
+            .execute(params![self.pile, level as i64, first])?;
+        Ok(())
+    }
+
+    fn drop_sheet(&self, level: usize, fence: &Fence) -> Result<(), Error> {
+        self.drop_fence(level, &fence.first)?;
+        self.tx
+            .prepare_cached("DELETE FROM sheet WHERE id = ?1")?
+            .execute([fence.sheet])?;
+        Ok(())
+    }
+
+    /// Writes how a level stands.
+    fn stand(&self, number: usize, level: &Level) -> Result<(), Error> {
+        self.tx
+            .prepare_cached(
+                "INSERT INTO level (pile, level, count, turn) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT (pile, level) DO UPDATE SET count = ?3, turn = ?4",
+            )?
+            .execute(params![
+                self.pile,
+                number as i64,
+                level.count as i64,
+                level.turn
+            ])?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
