@@ -211,11 +211,10 @@ impl Apply<'_> {
             Some(old) => {
                 if old.state == LIVE {
                     let was = self.was(at, old.id)?;
-                    self.forget_links(old.id, &was.links)?;
+                    self.forget_links(old.id, &was.links);
                     stands_there = old.time == time;
                     if !stands_there {
-                        let entry = at.authored(old.id, old.time);
-                        self.names.authored.remove(self.tx, &entry)?;
+                        self.names.authored.remove(&at.authored(old.id, old.time));
                     }
                     place_again = self.unplace_if_moved(at, old, time, put, &was.derived)?;
                 } else {
@@ -359,10 +358,8 @@ impl Apply<'_> {
         let Was { derived, links } = self.was(at, id)?;
         let subject = at.subject(id, time);
         let lanes = self.touch(at, subject, &derived, Touch::Goes)?;
-        self.forget_links(id, &links)?;
-        self.names
-            .authored
-            .remove(self.tx, &at.authored(id, time))?;
+        self.forget_links(id, &links);
+        self.names.authored.remove(&at.authored(id, time));
         *self.live.entry(at.collection).or_default() -= 1;
         self.changes.push(Change::Delete {
             record: id,
@@ -373,19 +370,22 @@ impl Apply<'_> {
     }
 
     fn refer(&mut self, id: i64, links: &[Link]) {
-        // A record may name one target at several paths.
-        for (_, target) in links {
-            self.names.referred.add(&reference::entry(target, id));
+        for entry in entries(id, links) {
+            self.names.referred.add(&entry);
         }
     }
 
-    fn forget_links(&mut self, id: i64, links: &[Link]) -> Result<(), Error> {
-        let entries = links.iter().map(|(_, target)| reference::entry(target, id));
-        for entry in entries.collect::<BTreeSet<Vec<u8>>>() {
-            self.names.referred.remove(self.tx, &entry)?;
+    fn forget_links(&mut self, id: i64, links: &[Link]) {
+        for entry in entries(id, links) {
+            self.names.referred.remove(&entry);
         }
-        Ok(())
     }
+}
+
+/// A record's entries under what it names; it may name one target at several paths.
+fn entries(id: i64, links: &[Link]) -> BTreeSet<Vec<u8>> {
+    let targets = links.iter().map(|(_, target)| target);
+    targets.map(|target| reference::entry(target, id)).collect()
 }
 
 /// What a stored record derived, and what it refers to.

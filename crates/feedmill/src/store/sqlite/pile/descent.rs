@@ -9,7 +9,7 @@ use std::iter::{Peekable, Rev};
 
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
-use super::sheet::Entries;
+use super::sheet::{Entries, Sign, split};
 use super::{Added, Pile};
 
 /// The sheet below a bound in each level that holds anything.
@@ -120,28 +120,48 @@ impl<'a> Descent<'a> {
         &mut self,
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>, Error> {
-        let after = self.prefix.len();
-        let largest =
-            (0..self.heads.len()).max_by_key(|at| self.heads.get(*at).and_then(Head::entry));
-        let head = largest.and_then(|at| Some((at, self.heads.get(at)?.entry()?)));
-        let added = self.added.as_mut().and_then(|added| added.peek().copied());
-        if let Some(added) = added
-            && head.is_none_or(|(_, entry)| *entry < **added)
-        {
-            let value = read(added.get(after..).unwrap_or_default());
-            self.added.as_mut().and_then(Iterator::next);
-            return Ok(Some(value));
+        let mut key = Vec::new();
+        while let Some(is_there) = self.take(&mut key)? {
+            if is_there {
+                return Ok(Some(read(key.get(self.prefix.len()..).unwrap_or_default())));
+            }
         }
-        let Some((at, entry)) = head else {
+        Ok(None)
+    }
+
+    /// Goes past the largest key, which is then in `key`; whether it is there or gone.
+    fn take(&mut self, key: &mut Vec<u8>) -> Result<Option<bool>, Error> {
+        let added = self.added.as_mut().and_then(|added| added.peek().copied());
+        let added = added.map(|entry| split(entry));
+        let heads = self.heads.iter().filter_map(Head::entry).map(split);
+        let Some(largest) = heads.chain(added).map(|(key, _)| key).max() else {
             return Ok(None);
         };
-        let value = read(entry.get(after..).unwrap_or_default());
-        let mut head = self.heads.swap_remove(at);
-        head.left -= 1;
-        self.fill(&mut head)?;
-        if head.left > 0 {
-            self.heads.push(head);
+        key.clear();
+        key.extend_from_slice(largest);
+        let mut standing = 0;
+        let mut meet = |sign| match sign {
+            Sign::There => standing += 1,
+            Sign::Gone => standing -= 1,
+        };
+        if let Some((_, sign)) = added.filter(|(added, _)| *added == key.as_slice()) {
+            meet(sign);
+            self.added.as_mut().and_then(Iterator::next);
         }
-        Ok(Some(value))
+        let mut heads = std::mem::take(&mut self.heads);
+        for head in &mut heads {
+            if let Some((_, sign)) = head
+                .entry()
+                .map(split)
+                .filter(|(it, _)| *it == key.as_slice())
+            {
+                meet(sign);
+                head.left -= 1;
+                self.fill(head)?;
+            }
+        }
+        heads.retain(|head| head.left > 0);
+        self.heads = heads;
+        Ok(Some(standing > 0))
     }
 }

@@ -12,6 +12,10 @@
 //! much there moves on, a stretch of neighbours at a time, into the sheets of
 //! the next level at the same place. An entry is written some twenty-five
 //! times on its way down, but a hundred at once each time.
+//!
+//! What is taken away is not looked for: its end is added, and where the two
+//! meet on their way down both vanish. Of one thing no level holds more than one
+//! or the other, and what is newer lies above.
 
 mod descent;
 mod sheet;
@@ -23,7 +27,7 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::broken;
 pub(super) use descent::Descent;
-use sheet::{ENTRY_BYTES_MAX, Entries, Sheet, cut};
+use sheet::{ENTRY_BYTES_MAX, Entries, Sheet, Sign, cut, signed, split};
 
 /// Entries of the first level; each further one may hold [`LEVEL_RATIO`] times as many.
 const FIRST_MAX: usize = 4_096;
@@ -43,6 +47,9 @@ pub(super) enum Pile {
     /// Records under what they refer to.
     Referred = 2,
 }
+
+/// No entry begins so.
+const ABOVE_ALL: &[u8] = &[0xff; 16];
 
 /// How a level stands.
 #[derive(Debug, Clone, Default)]
@@ -71,48 +78,45 @@ impl Added {
     }
 
     pub(super) fn add(&mut self, entry: &[u8]) {
-        debug_assert!(entry.len() <= ENTRY_BYTES_MAX, "an entry must fit a sheet");
-        self.entries.insert(entry.into());
+        self.change(entry, Sign::There, Sign::Gone);
     }
 
-    /// Takes an entry away, wherever it is.
-    pub(super) fn remove(&mut self, tx: &Connection, entry: &[u8]) -> Result<(), Error> {
-        if self.entries.remove(entry) {
+    /// Takes away what is there. That it was not is noticed when its end has come all the way down.
+    pub(super) fn remove(&mut self, entry: &[u8]) {
+        self.change(entry, Sign::Gone, Sign::There);
+    }
+
+    fn change(&mut self, entry: &[u8], now: Sign, undone: Sign) {
+        debug_assert!(entry.len() < ENTRY_BYTES_MAX, "an entry must fit a sheet");
+        if !self.entries.remove(&*signed(entry, undone)) {
+            self.entries.insert(signed(entry, now));
+        }
+    }
+
+    /// Writes what was added, before the transaction ends.
+    pub(super) fn settle(&mut self, tx: &Connection) -> Result<(), Error> {
+        let entries = std::mem::take(&mut self.entries);
+        if entries.is_empty() {
             return Ok(());
         }
         let stack = Stack {
             tx,
             pile: self.pile as i64,
         };
-        for (number, level) in self.levels(tx)?.iter_mut().enumerate() {
-            if level.count > 0 && stack.remove(number, entry)? {
-                level.count -= 1;
-                level.changed = true;
-                return Ok(());
-            }
-        }
-        let cause = "a record is not in an index where it should be; restore the file from a copy";
-        Err(Error::ToSqlConversionFailure(Box::new(broken(
-            cause.into(),
-        ))))
-    }
-
-    /// Writes what was added, before the transaction ends.
-    pub(super) fn settle(&mut self, tx: &Connection) -> Result<(), Error> {
-        let entries = std::mem::take(&mut self.entries);
-        let stack = Stack {
-            tx,
-            pile: self.pile as i64,
-        };
         let levels = self.levels(tx)?;
-        if !entries.is_empty() {
-            let new: Vec<&[u8]> = entries.iter().map(|entry| &**entry).collect();
-            // What would fill the first level anew passes it by.
-            let top = usize::from(new.len() >= level_max(0));
-            stack.merge(top, &new)?;
-            gain(levels, top, new.len());
-            stack.move_down(levels)?;
+        let new: Vec<&[u8]> = entries.iter().map(|entry| &**entry).collect();
+        if new.len() < level_max(0) {
+            stack.merge(0, &new, levels)?;
+        } else {
+            // What would fill the first level anew passes it by, and takes along what is there.
+            gain(levels, 0, 0);
+            let first = match levels.first_mut() {
+                Some(level) => stack.take(0, level, usize::MAX)?,
+                None => Entries::default(),
+            };
+            stack.merge(1, &first.with(&new), levels)?;
         }
+        stack.move_down(levels)?;
         for (number, level) in levels.iter_mut().enumerate() {
             if std::mem::take(&mut level.changed) {
                 stack.stand(number, level)?;
@@ -150,14 +154,14 @@ pub(super) fn fill(
         tx,
         pile: pile as i64,
     };
-    let mut held: Vec<Vec<u8>> = Vec::new();
+    let mut held: Vec<Box<[u8]>> = Vec::new();
     let mut filled = 0;
     loop {
         let entry = next()?;
         let ended = entry.is_none();
-        held.extend(entry);
+        held.extend(entry.map(|entry| signed(&entry, Sign::There)));
         if ended || held.len() >= level_max(0) {
-            let entries: Vec<&[u8]> = held.iter().map(Vec::as_slice).collect();
+            let entries: Vec<&[u8]> = held.iter().map(|entry| &**entry).collect();
             for sheet in cut(&entries) {
                 stack.insert(number, &sheet)?;
             }
@@ -179,12 +183,13 @@ fn level_max(level: usize) -> usize {
     FIRST_MAX * LEVEL_RATIO.pow(level as u32)
 }
 
-fn gain(levels: &mut Vec<Level>, number: usize, count: usize) {
+/// Counts what a level gained or lost.
+fn gain(levels: &mut Vec<Level>, number: usize, count: isize) {
     if levels.len() <= number {
         levels.resize_with(number + 1, Level::default);
     }
     if let Some(level) = levels.get_mut(number) {
-        level.count += count;
+        level.count = level.count.saturating_add_signed(count);
         level.changed = true;
     }
 }
@@ -196,12 +201,24 @@ fn read_levels(connection: &Connection, pile: Pile) -> Result<Vec<Level>, Error>
     let mut rows = statement.query([pile as i64])?;
     while let Some(row) = rows.next()? {
         let number = row.get::<_, i64>(0)?.clamp(0, LEVELS_MAX as i64 - 1) as usize;
-        gain(&mut levels, number, row.get::<_, i64>(1)?.max(0) as usize);
+        gain(&mut levels, number, row.get::<_, i64>(1)? as isize);
         if let Some(level) = levels.get_mut(number) {
             (level.turn, level.changed) = (row.get(2)?, false);
         }
     }
     Ok(levels)
+}
+
+/// In the last level nothing may be gone that was not there.
+fn whole(is_last: bool, entries: &[&[u8]]) -> Result<(), Error> {
+    let is_end = |entry: &&[u8]| split(entry).1 == Sign::Gone;
+    if !is_last || !entries.iter().any(is_end) {
+        return Ok(());
+    }
+    let cause = "a record is not in an index where it should be; restore the file from a copy";
+    Err(Error::ToSqlConversionFailure(Box::new(broken(
+        cause.into(),
+    ))))
 }
 
 /// The sheets of a pile, within a transaction.
@@ -220,15 +237,24 @@ struct Fence {
 
 impl Stack<'_> {
     /// Merges entries in order into the sheets of a level.
-    fn merge(&self, level: usize, mut new: &[&[u8]]) -> Result<(), Error> {
+    fn merge(
+        &self,
+        number: usize,
+        mut new: &[&[u8]],
+        levels: &mut Vec<Level>,
+    ) -> Result<(), Error> {
         let (Some(first), Some(last)) = (new.first(), new.last()) else {
             return Ok(());
         };
-        let fences = self.fences_of(level, first, last)?;
+        let is_last = levels.iter().skip(number + 1).all(|level| level.count == 0);
+        let mut gained = 0;
+        let fences = self.fences_of(number, first, last)?;
         if fences.is_empty() {
-            return cut(new)
-                .iter()
-                .try_for_each(|sheet| self.insert(level, sheet));
+            whole(is_last, new)?;
+            gained += new.len() as isize;
+            for sheet in cut(new) {
+                self.insert(number, &sheet)?;
+            }
         }
         let uppers = fences.iter().skip(1).map(Some).chain([None]);
         for (fence, upper) in fences.iter().zip(uppers) {
@@ -238,15 +264,15 @@ impl Stack<'_> {
             let (own, rest) = new.split_at(here);
             new = rest;
             if !own.is_empty() {
-                self.merge_sheet(level, fence, own)?;
+                let old = self.entries(fence.sheet)?;
+                let all = old.with(own);
+                whole(is_last, &all)?;
+                gained += all.len() as isize - old.len() as isize;
+                self.rewrite(number, fence, &all)?;
             }
         }
+        gain(levels, number, gained);
         Ok(())
-    }
-
-    fn merge_sheet(&self, level: usize, fence: &Fence, new: &[&[u8]]) -> Result<(), Error> {
-        let old = self.entries(fence.sheet)?;
-        self.rewrite(level, fence, &old.with(new))
     }
 
     /// Gives a sheet other entries, and what does not fit to further ones.
@@ -274,9 +300,9 @@ impl Stack<'_> {
             .query_row(params![self.pile, level as i64, first], |row| row.get(0))
             .optional()?;
         let from = from.unwrap_or_default();
-        let found = self.fences(level, &from, Some(last), usize::MAX)?;
+        let found = self.fences(level, &from, last, usize::MAX)?;
         match found.is_empty() {
-            true => self.fences(level, &from, None, 1),
+            true => self.fences(level, &from, ABOVE_ALL, 1),
             false => Ok(found),
         }
     }
@@ -285,13 +311,13 @@ impl Stack<'_> {
         &self,
         level: usize,
         from: &[u8],
-        through: Option<&[u8]>,
+        through: &[u8],
         limit: usize,
     ) -> Result<Vec<Fence>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.tx
             .prepare_cached(
-                "SELECT first, sheet FROM fence WHERE pile = ?1 AND level = ?2 AND first >= ?3 AND (?4 IS NULL OR first <= ?4)
+                "SELECT first, sheet FROM fence WHERE pile = ?1 AND level = ?2 AND first >= ?3 AND first <= ?4
                  ORDER BY first LIMIT ?5",
             )?
             .query_map(params![self.pile, level as i64, from, through, limit], |row| {
@@ -314,8 +340,7 @@ impl Stack<'_> {
             };
             let moved = self.take(number, level, MOVED_MIN.max(excess + 1))?;
             let entries: Vec<&[u8]> = moved.iter().collect();
-            self.merge(number + 1, &entries)?;
-            gain(levels, number + 1, entries.len());
+            self.merge(number + 1, &entries, levels)?;
         }
         Ok(())
     }
@@ -324,7 +349,7 @@ impl Stack<'_> {
     fn take(&self, number: usize, level: &mut Level, wanted: usize) -> Result<Entries, Error> {
         let mut taken = Entries::default();
         while taken.len() < wanted {
-            let fences = self.fences(number, &level.turn, None, MOVED_SHEETS)?;
+            let fences = self.fences(number, &level.turn, ABOVE_ALL, MOVED_SHEETS)?;
             if fences.is_empty() {
                 // The end: the next stretch begins at the beginning.
                 let again = !level.turn.is_empty() && taken.len() == 0;
@@ -346,33 +371,6 @@ impl Stack<'_> {
         level.count = level.count.saturating_sub(taken.len());
         level.changed = true;
         Ok(taken)
-    }
-
-    /// Takes one entry out of a level; false if it is not there.
-    fn remove(&self, level: usize, entry: &[u8]) -> Result<bool, Error> {
-        let fence = self
-            .tx
-            .prepare_cached(
-                "SELECT first, sheet FROM fence WHERE pile = ?1 AND level = ?2 AND first <= ?3 ORDER BY first DESC LIMIT 1",
-            )?
-            .query_row(params![self.pile, level as i64, entry], |row| {
-                Ok(Fence {
-                    first: row.get(0)?,
-                    sheet: row.get(1)?,
-                })
-            })
-            .optional()?;
-        let Some(fence) = fence else {
-            return Ok(false);
-        };
-        let entries = self.entries(fence.sheet)?;
-        let at = entries.below(entry);
-        if entries.get(at) != Some(entry) {
-            return Ok(false);
-        }
-        let others: Vec<&[u8]> = entries.iter().filter(|other| *other != entry).collect();
-        self.rewrite(level, &fence, &others)?;
-        Ok(true)
     }
 
     fn packed(&self, sheet: i64) -> Result<Vec<u8>, Error> {

@@ -79,19 +79,46 @@ impl Entries {
         Ok(())
     }
 
-    /// These and others, in order; one that is in both stands once.
+    /// These and others, in order; an entry and its end are nothing.
     pub(super) fn with<'a>(&'a self, others: &[&'a [u8]]) -> Vec<&'a [u8]> {
         let mut all = Vec::with_capacity(self.len() + others.len());
         let mut others = others.iter().copied().peekable();
         for own in self.iter() {
-            while let Some(other) = others.next_if(|other| *other < own) {
+            let (key, _) = split(own);
+            while let Some(other) = others.next_if(|other| split(other).0 < key) {
                 all.push(other);
             }
-            others.next_if_eq(&own);
-            all.push(own);
+            match others.next_if(|other| split(other).0 == key) {
+                Some(other) if other != own => {}
+                Some(_) | None => all.push(own),
+            }
         }
         all.extend(others);
         all
+    }
+}
+
+/// Whether something is in the set, or no longer is though a level below says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sign {
+    There = 0,
+    Gone = 1,
+}
+
+/// A string of a sheet: what is in the set, and its sign.
+pub(super) fn signed(key: &[u8], sign: Sign) -> Box<[u8]> {
+    let mut entry = Vec::with_capacity(key.len() + 1);
+    entry.extend_from_slice(key);
+    entry.push(sign as u8);
+    entry.into_boxed_slice()
+}
+
+/// The opposite of [`signed`].
+pub(super) fn split(entry: &[u8]) -> (&[u8], Sign) {
+    match entry.split_last() {
+        Some((&sign, key)) if sign == Sign::Gone as u8 => (key, Sign::Gone),
+        Some((_, key)) => (key, Sign::There),
+        None => (entry, Sign::There),
     }
 }
 
@@ -104,30 +131,29 @@ pub(super) struct Sheet<'a> {
 
 /// Entries in order as sheets: one if they fit, else several of about one size with room for more.
 pub(super) fn cut<'a>(entries: &[&'a [u8]]) -> Vec<Sheet<'a>> {
-    let mut before: &[u8] = &[];
-    let mut total = 0;
-    for entry in entries {
-        total += packed_bytes(entry.len(), shared(before, entry));
-        before = entry;
+    let whole = sheets(entries, usize::MAX);
+    let total = whole.first().map_or(0, |sheet| sheet.packed.len());
+    match total <= BYTES_MAX {
+        true => whole,
+        false => sheets(entries, total.div_ceil(total.div_ceil(CUT_BYTES))),
     }
-    let parts = match total <= BYTES_MAX {
-        true => 1,
-        false => total.div_ceil(CUT_BYTES),
-    };
-    let enough = total.div_ceil(parts);
-    let mut sheets: Vec<Sheet<'a>> = Vec::with_capacity(parts);
+}
+
+/// Entries in order as sheets that are full at so many bytes.
+fn sheets<'a>(entries: &[&'a [u8]], enough: usize) -> Vec<Sheet<'a>> {
+    let mut sheets: Vec<Sheet<'a>> = Vec::new();
     let mut before: &[u8] = &[];
     for entry in entries {
-        let full = sheets.last().is_none_or(|last| last.packed.len() >= enough);
-        if full {
-            before = &[];
-            sheets.push(Sheet {
-                first: entry,
-                packed: Vec::with_capacity(BYTES_MAX),
-            });
-        }
-        if let Some(sheet) = sheets.last_mut() {
-            pack(&mut sheet.packed, before, entry);
+        match sheets.last_mut() {
+            Some(sheet) if sheet.packed.len() < enough => pack(&mut sheet.packed, before, entry),
+            _ => {
+                let mut packed = Vec::with_capacity(BYTES_MAX + ENTRY_BYTES_MAX);
+                pack(&mut packed, &[], entry);
+                sheets.push(Sheet {
+                    first: entry,
+                    packed,
+                });
+            }
         }
         before = entry;
     }
@@ -138,17 +164,17 @@ fn pack(packed: &mut Vec<u8>, before: &[u8], entry: &[u8]) {
     let shared = shared(before, entry);
     put_number(packed, shared);
     put_number(packed, entry.len() - shared);
-    packed.extend(entry.iter().skip(shared));
+    packed.extend_from_slice(entry.get(shared..).unwrap_or_default());
 }
 
+/// How many bytes two strings begin with alike.
 fn shared(before: &[u8], entry: &[u8]) -> usize {
-    let pairs = before.iter().zip(entry);
-    pairs.take_while(|(one, other)| one == other).count()
-}
-
-fn packed_bytes(bytes: usize, shared: usize) -> usize {
-    let own = bytes - shared;
-    own + number_bytes(shared) + number_bytes(own)
+    let (ones, _) = before.as_chunks::<8>();
+    let (others, _) = entry.as_chunks::<8>();
+    let eights = ones.iter().zip(others);
+    let same = eights.take_while(|(one, other)| one == other).count() * 8;
+    let rest = before.iter().skip(same).zip(entry.iter().skip(same));
+    same + rest.take_while(|(one, other)| one == other).count()
 }
 
 /// Seven bits a byte, two bytes at most.
@@ -159,10 +185,6 @@ fn put_number(packed: &mut Vec<u8>, number: usize) {
         packed.push(number as u8 | 0x80);
         packed.push((number >> 7) as u8);
     }
-}
-
-fn number_bytes(number: usize) -> usize {
-    if number < 0x80 { 1 } else { 2 }
 }
 
 fn number(packed: &mut &[u8]) -> Option<usize> {
@@ -218,15 +240,24 @@ mod tests {
     }
 
     #[test]
-    fn two_sets_are_one_in_order_and_what_both_have_stands_once() {
-        let mut old = Entries::default();
-        let sheets = cut(&[b"a", b"c", b"e"]);
-        old.unpack(&sheets.first().unwrap().packed).unwrap();
-        let all = old.with(&[b"0", b"c", b"d", b"f"]);
-        assert_eq!(all, [b"0", b"a", b"c", b"d", b"e", b"f"]);
-        assert_eq!(
-            (old.below(b"c"), old.below(b"d"), old.below(b"z")),
-            (1, 2, 3)
-        );
+    fn an_entry_and_its_end_are_nothing_whichever_is_older() {
+        let (there, gone) = (Sign::There, Sign::Gone);
+        let old = [signed(b"a", there), signed(b"c", gone), signed(b"e", there)];
+        let new = [
+            signed(b"0", there),
+            signed(b"c", there),
+            signed(b"d", gone),
+            signed(b"e", gone),
+        ];
+        let strings: Vec<&[u8]> = old.iter().map(|entry| &**entry).collect();
+        let mut entries = Entries::default();
+        entries
+            .unpack(&cut(&strings).first().unwrap().packed)
+            .unwrap();
+        assert_eq!((entries.below(b"c"), entries.below(b"d")), (1, 2));
+        let others: Vec<&[u8]> = new.iter().map(|entry| &**entry).collect();
+        let all = entries.with(&others);
+        let left = [signed(b"0", there), signed(b"a", there), signed(b"d", gone)];
+        assert!(all.iter().copied().eq(left.iter().map(|entry| &**entry)));
     }
 }
