@@ -16,6 +16,7 @@ mod proof;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use record::car::{Car, CarLimits};
 use record::cid::Cid;
 use record::commit::Commit as RepoCommit;
@@ -50,7 +51,7 @@ pub enum Opener {
 
 impl Opener {
     /// Opens one message that came over the connection opened at `line_us`.
-    pub fn open(&mut self, message: &[u8], line_us: Micros) -> Opened {
+    pub fn open(&mut self, message: &Bytes, line_us: Micros) -> Opened {
         match self {
             Self::Firehose(decoder) => decoder.open(message),
             Self::Jetstream(decoder) => decoder.open(message),
@@ -113,7 +114,7 @@ impl Decoder {
     }
 
     /// Opens one frame.
-    pub fn open(&self, frame: &[u8]) -> Opened {
+    pub fn open(&self, frame: &Bytes) -> Opened {
         let parsed = match Frame::parse_with(frame, &self.limits) {
             Ok(parsed) => parsed,
             Err(error) => return self.unreadable(frame, &error),
@@ -166,7 +167,7 @@ impl Decoder {
         }
     }
 
-    fn commit(&self, event: &CommitEvent<'_>, frame: &[u8]) -> Item {
+    fn commit(&self, event: &CommitEvent<'_>, frame: &Bytes) -> Item {
         if event.too_big && event.ops.is_empty() {
             return Item::Sync {
                 did: event.repo.to_owned(),
@@ -185,7 +186,7 @@ impl Decoder {
             }),
             filtered: (event.ops.len() - wanted) as u64,
             ops: Vec::with_capacity(wanted),
-            frame: Vec::new(),
+            frame: Bytes::new(),
             was_held: false,
             live: true,
         };
@@ -193,7 +194,7 @@ impl Decoder {
             return Item::Commit(commit);
         }
         if wanted > 0 {
-            commit.frame = frame.to_vec();
+            commit.frame = frame.clone();
         }
         match self.believe(event, &mut commit) {
             Ok(()) => Item::Commit(commit),
@@ -268,8 +269,8 @@ impl Decoder {
     }
 
     /// Opens a frame that was held for a resync.
-    pub fn reopen(&self, frame: &[u8]) -> Option<Commit> {
-        match self.open(frame) {
+    pub fn reopen(&self, frame: Vec<u8>) -> Option<Commit> {
+        match self.open(&frame.into()) {
             Opened::Item {
                 item: Item::Commit(commit),
                 ..

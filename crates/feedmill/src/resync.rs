@@ -292,7 +292,7 @@ impl Resync {
             })];
             items.extend(
                 frames
-                    .iter()
+                    .into_iter()
                     .filter_map(|frame| self.decoder.reopen(frame))
                     .map(Item::Commit),
             );

@@ -239,7 +239,7 @@ impl JetstreamDecoder {
             chain: None,
             filtered: 0,
             ops: vec![op],
-            frame: Vec::new(),
+            frame: Default::default(),
             was_held: false,
             live: true,
         }))

@@ -181,7 +181,7 @@ impl TapDecoder {
                 rkey: told.rkey,
                 verdict,
             }],
-            frame: Vec::new(),
+            frame: Default::default(),
             was_held: false,
             live: told.live,
         }))

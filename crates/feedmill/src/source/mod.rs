@@ -31,7 +31,7 @@ pub mod tap;
 /// One message as it came off the wire.
 #[derive(Debug, Clone, Default)]
 pub struct Arrival {
-    pub frame: tokio_tungstenite::tungstenite::Bytes,
+    pub frame: bytes::Bytes,
     /// The name under which the cursor of the host it came from is kept.
     pub row: Arc<str>,
     /// When the connection it came over was opened, where acknowledgements go back over it.

@@ -1,5 +1,6 @@
 //! What goes into the store: checked work, and the cursor it brings.
 
+use bytes::Bytes;
 use record::cid::Cid;
 use serde::{Deserialize, Serialize};
 
@@ -99,7 +100,7 @@ pub struct Commit {
     pub filtered: u64,
     pub ops: Vec<Op>,
     /// The frame as it came, to be held if the chain is broken.
-    pub frame: Vec<u8>,
+    pub frame: Bytes,
     /// This frame was held before: it is counted as held already.
     pub was_held: bool,
     /// Happened just now, as opposed to being fetched from the past.

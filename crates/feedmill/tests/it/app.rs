@@ -40,7 +40,7 @@ fn keep(folder: &Path, config: &str, records: &[Kept]) {
                     rkey: rkey.clone(),
                     verdict: checker.json(claim, None, &body.to_string()),
                 }],
-                frame: Vec::new(),
+                frame: Default::default(),
                 was_held: false,
                 live: true,
             })

@@ -145,7 +145,7 @@ impl Desk {
             chain: None,
             filtered: 0,
             ops: vec![op],
-            frame: Vec::new(),
+            frame: Default::default(),
             was_held: false,
             live: true,
         }))

@@ -101,7 +101,7 @@ fn queues_show_how_deep_and_how_old_they_are_and_what_was_done() {
                 verdict: desk.check(ALICE, "post", &rkey, rev, "{}"),
                 rkey,
             }],
-            frame: Vec::new(),
+            frame: Default::default(),
             was_held: false,
             live: true,
         }));

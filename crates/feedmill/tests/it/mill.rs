@@ -118,7 +118,7 @@ impl Mill {
                 rkey: rkey.into(),
                 verdict,
             }],
-            frame: Vec::new(),
+            frame: Default::default(),
             was_held: false,
             live,
         }));

@@ -130,7 +130,7 @@ impl Run {
                 chain: None,
                 filtered: 0,
                 ops: vec![op],
-                frame: Vec::new(),
+                frame: Default::default(),
                 was_held: false,
                 live: true,
             })

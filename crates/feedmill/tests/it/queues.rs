@@ -78,7 +78,7 @@ fn commit(did: &str, rev: u64, ops: Vec<Op>) -> Item {
         chain: None,
         filtered: 0,
         ops,
-        frame: Vec::new(),
+        frame: Default::default(),
         was_held: false,
         live: true,
     })

@@ -186,7 +186,7 @@ fn item(desk: &Desk, did: &str, short: &str, rkey: &str, body: &str) -> Item {
             rkey: rkey.into(),
             verdict,
         }],
-        frame: Vec::new(),
+        frame: Default::default(),
         was_held: false,
         live: true,
     })

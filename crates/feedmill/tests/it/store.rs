@@ -78,7 +78,7 @@ impl Bench {
                 rkey: rkey.into(),
                 verdict,
             }],
-            frame: Vec::new(),
+            frame: Default::default(),
             was_held: false,
             live: true,
         })
@@ -447,7 +447,7 @@ fn chained(bench: &Bench, did: &str, since: Option<u64>, rev: u64, text: &str) -
             prev_data: None,
             data: None,
         }),
-        frame: rev.to_le_bytes().to_vec(),
+        frame: rev.to_le_bytes().to_vec().into(),
         ..commit
     })
 }

@@ -265,7 +265,7 @@ async fn a_key_that_the_world_withholds_is_asked_for_five_times_more_and_then_gi
 }
 
 fn opened(court: &Court, event: CommitEvent<'_>) -> Item {
-    match court.decoder.open(&Frame::Commit(event).to_bytes()) {
+    match court.decoder.open(&Frame::Commit(event).to_bytes().into()) {
         Opened::Item { item, .. } => item,
         other => panic!("{other:?}"),
     }

@@ -111,7 +111,7 @@ fn fill(store: &dyn Store, posts: &mut Posts, records: usize) -> Result<(), Endi
                         derived,
                     }),
                 }],
-                frame: Vec::new(),
+                frame: Default::default(),
                 was_held: false,
                 live: true,
             }))

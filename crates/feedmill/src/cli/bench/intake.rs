@@ -404,7 +404,7 @@ impl World {
                         rkey,
                         verdict,
                     }],
-                    frame: Vec::new(),
+                    frame: Default::default(),
                     was_held: false,
                     live: true,
                 }));

@@ -386,7 +386,7 @@ fn item(
             rkey,
             verdict,
         }],
-        frame: Vec::new(),
+        frame: Default::default(),
         was_held: false,
         live: true,
     })

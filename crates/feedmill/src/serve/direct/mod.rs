@@ -183,7 +183,7 @@ impl Direct {
                 chain: None,
                 filtered: 0,
                 ops,
-                frame: Vec::new(),
+                frame: Default::default(),
                 was_held: false,
                 live: true,
             })],

@@ -232,7 +232,7 @@ impl<'a> Apply<'a> {
         let added = self
             .tx
             .prepare_cached("INSERT OR IGNORE INTO held (account, source, units, rev, frame) VALUES (?1, ?2, ?3, ?4, ?5)")?
-            .execute(params![key, self.source, units, commit.rev.cast_signed(), commit.frame])?;
+            .execute(params![key, self.source, units, commit.rev.cast_signed(), &*commit.frame])?;
         let counter = if added == 1 {
             &mut self.tally.held
         } else {

@@ -127,12 +127,7 @@ impl SqliteStore {
             .map(|_| place.connect(settings.cache_mib))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
-            writer: Writer::start(
-                connection,
-                Arc::clone(&plan),
-                ids.clone(),
-                settings.outbox_max,
-            )?,
+            writer: Writer::start(connection, Arc::clone(&plan), ids.clone(), settings)?,
             plan,
             ids,
             readers: Pool {

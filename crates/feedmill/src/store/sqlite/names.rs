@@ -11,8 +11,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::accounts::Known;
 use super::pile::{Added, Pile};
 
-/// Ids kept in memory.
-const CACHED_MAX: usize = 200_000;
+/// Ids, and rows of accounts, kept in memory for each MiB of page cache: the caches are chosen as one.
+const NAMES_PER_MIB: usize = 1_024;
+/// The same where all records are gone through.
+pub(super) const NAMES_MAX: usize = 200_000;
 
 /// The integer that stands for a long string in an index.
 ///
@@ -63,6 +65,7 @@ pub(super) fn find_collection(connection: &Connection, nsid: &str) -> Result<Opt
 
 /// The writer's memory of ids.
 pub(super) struct Names {
+    names_max: usize,
     keys: Cache<Box<str>, i64>,
     collections: Cache<Box<str>, i64>,
     /// Rows of accounts, as this writer last saw or wrote them.
@@ -81,11 +84,16 @@ impl std::fmt::Debug for Names {
 }
 
 impl Names {
-    pub(super) fn new() -> Self {
+    pub(super) fn beside(cache_mib: u32) -> Self {
+        Self::new(NAMES_PER_MIB * cache_mib.max(1) as usize)
+    }
+
+    pub(super) fn new(names_max: usize) -> Self {
         Self {
-            keys: Cache::new(CACHED_MAX),
+            names_max,
+            keys: Cache::new(names_max),
             collections: Cache::new(1024),
-            accounts: Cache::new(CACHED_MAX),
+            accounts: Cache::new(names_max),
             authored: Added::to(Pile::Authored),
             referred: Added::to(Pile::Referred),
         }
@@ -93,7 +101,7 @@ impl Names {
 
     /// Forgets everything: after a rollback, ids given in it are not true.
     pub(super) fn forget(&mut self) {
-        *self = Self::new();
+        *self = Self::new(self.names_max);
     }
 
     /// The id of a key, given one if it has none.

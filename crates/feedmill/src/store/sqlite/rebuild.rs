@@ -12,7 +12,7 @@ use tracing::info;
 use super::broken;
 use super::derive::{self, Ids, Subject};
 use super::group::Touch;
-use super::names::{self, Names};
+use super::names::{self, NAMES_MAX, Names};
 use super::shelf::lane_of;
 use super::tally::Books;
 use crate::store::plan::{Derived, Lane, LaneId, Plan};
@@ -171,7 +171,7 @@ fn numbers(
 
 /// The number of each lane, and which of those with rows of their own are new.
 fn lane_numbers(tx: &Transaction<'_>, plan: &Plan) -> Result<(Vec<i64>, Vec<usize>), Error> {
-    let mut names = Names::new();
+    let mut names = Names::new(NAMES_MAX);
     let (mut lanes, mut new_lanes) = (Vec::with_capacity(plan.lanes.len()), Vec::new());
     for (index, lane) in plan.lanes.iter().enumerate() {
         if plan.holds_all(lane) {
@@ -221,7 +221,7 @@ fn fill(
         .collect();
     nsids.sort_unstable();
     nsids.dedup();
-    let mut names = Names::new();
+    let mut names = Names::new(NAMES_MAX);
     let books = Books { tx, plan, ids };
     for nsid in nsids {
         each(tx, nsid, &mut |subject, body| {

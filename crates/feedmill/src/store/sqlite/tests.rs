@@ -107,7 +107,7 @@ impl World {
                     derived,
                 }),
             }],
-            frame: Vec::new(),
+            frame: Default::default(),
             was_held: false,
             live: true,
         })

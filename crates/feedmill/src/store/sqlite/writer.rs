@@ -16,7 +16,7 @@ use super::apply::Apply;
 use super::derive::Ids;
 use super::names::Names;
 use super::pending::Turn;
-use super::{broken, outbox, rebuild, sql};
+use super::{WRITER_CACHE, broken, outbox, rebuild, sql};
 use crate::crash;
 use crate::store::batch::{Batch, Item};
 use crate::store::plan::Plan;
@@ -56,7 +56,7 @@ impl Writer {
         connection: Connection,
         plan: Arc<Plan>,
         ids: Ids,
-        outbox_max: u64,
+        settings: &crate::config::Store,
     ) -> Result<Self, StoreError> {
         let (jobs, queue) = sync_channel(WAITING_MAX);
         let head = Arc::new(Head::default());
@@ -64,8 +64,8 @@ impl Writer {
             connection,
             plan,
             ids,
-            names: Names::new(),
-            outbox_max,
+            names: Names::beside(settings.cache_mib.saturating_mul(WRITER_CACHE)),
+            outbox_max: settings.outbox_max,
             head: Arc::clone(&head),
             version: 0,
         };
