@@ -5,8 +5,9 @@
 //! Never: an answer that the store would not give at the same position.
 //!
 //! The engine is crate `timeline`. One thread draws and writes, holding the
-//! lock for a few changes at a time; readers share it. Everything here can be
-//! dropped at any moment and is rebuilt from the store.
+//! lock for a few changes at a time; readers share it, and whoever does not get
+//! it soon is answered by the store. Everything here can be dropped at any
+//! moment and is rebuilt from the store.
 
 // Records that are inserted together.
 mod batch;
@@ -22,6 +23,7 @@ mod uris;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use quick_cache::sync::Cache;
@@ -43,6 +45,10 @@ pub use uris::Uris;
 const REGISTRATIONS_MAX: usize = 1024;
 /// Readers whose numbers are remembered. A number never changes.
 const READERS_MAX: usize = 200_000;
+/// How long a page waits for who writes; then the store answers it. A portion of the drawer's work takes
+/// a tenth of that, but a busy machine may put the drawer to sleep in the midst of one.
+const WAIT_MAX: Duration = Duration::from_millis(1);
+
 /// Timelines in memory.
 #[derive(Debug)]
 pub struct Fanout {
@@ -194,7 +200,9 @@ impl Fanout {
         };
         let before = wish.before.map(position);
         let request = request(wish, feed, reader, before.as_ref())?;
-        let state = self.state.read();
+        let Some(state) = self.state.try_read_for(WAIT_MAX) else {
+            return Ok(None);
+        };
         if state.hidden.contains(&reader) {
             return Ok(Some(T::default()));
         }
@@ -342,7 +350,9 @@ impl Fanout {
             hidden: &hidden,
             as_of,
         };
-        let state = self.state.read();
+        let Some(state) = self.state.try_read_for(WAIT_MAX) else {
+            return Ok(None);
+        };
         let found = match state.timelines.read_cold(request, &cold) {
             Read::Page { entries, next } => Some(take(&state, request.feed, entries, next)),
             Read::Below | Read::Cold => None,
@@ -429,3 +439,52 @@ fn request<'a>(
 }
 
 type Waiting = Receiver<Registration>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = r#"
+namespace = "com.example"
+[collections.follow]
+collection = "com.example.follow"
+validate = false
+[collections.post]
+collection = "com.example.post"
+validate = false
+[feeds.timeline]
+follow = "follow"
+targets = ["post"]
+[store]
+url = "sqlite::memory:"
+"#;
+
+    /// Whoever writes may be put to sleep by the machine; nobody waits for it to wake.
+    #[test]
+    fn a_page_is_left_to_the_store_while_the_writer_does_not_let_go() {
+        let config = config::Config::parse(CONFIG).unwrap();
+        let store = crate::store::open(&config).unwrap();
+        let opened = Fanout::open(&config.timelines, 1, &store).unwrap();
+        let (fanout, _drawer) = opened.unwrap();
+        let reader = "did:plc:reader";
+        fanout.readers.insert(reader.into(), 1);
+        let wish = Wish {
+            feed: "timeline",
+            target: None,
+            reader,
+            before: None,
+            limit: 10,
+            now_us: 1,
+        };
+        assert!(fanout.page(&wish).unwrap().is_some());
+        let writing = fanout.state.write();
+        let meanwhile = std::thread::scope(|scope| {
+            let page = scope.spawn(|| (fanout.page(&wish), fanout.page_at_once(&wish)));
+            page.join().unwrap()
+        });
+        drop(writing);
+        assert!(meanwhile.0.unwrap().is_none());
+        assert!(meanwhile.1.is_none());
+        assert!(fanout.page(&wish).unwrap().is_some());
+    }
+}

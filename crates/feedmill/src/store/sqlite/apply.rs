@@ -353,7 +353,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Takes a live record out of every lane, follow list and reference table.
+    /// Takes a live record out of every lane, follow list and pile.
     pub(super) fn withdraw(&mut self, at: &Place<'_>, id: i64, time: i64) -> Result<(), Error> {
         let Was { derived, links } = self.was(at, id)?;
         let subject = at.subject(id, time);

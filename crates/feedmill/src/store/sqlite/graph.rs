@@ -1,4 +1,4 @@
-//! Walks over the reference table, by seeks, in one snapshot.
+//! Walks over references, by seeks, in one snapshot.
 
 use std::collections::{BTreeSet, HashSet};
 

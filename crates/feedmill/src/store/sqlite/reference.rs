@@ -74,7 +74,17 @@ impl<'a> Naming<'a> {
         from: Option<i64>,
         added: Option<&'a Added>,
     ) -> Result<Self, Error> {
-        let prefix = sorting(hash(target));
+        Self::of(connection, hash(target), from, added)
+    }
+
+    /// The same for the hash of a target.
+    pub(super) fn of(
+        connection: &'a Connection,
+        target: i64,
+        from: Option<i64>,
+        added: Option<&'a Added>,
+    ) -> Result<Self, Error> {
+        let prefix = sorting(target);
         let last = match from.filter(|from| *from < RECORD_MAX) {
             Some(from) => number_bytes(from + 1),
             None => [u8::MAX; NUMBER_BYTES],

@@ -242,6 +242,54 @@ mod tests {
         assert!(refused.to_string().contains("start anew"), "{refused}");
     }
 
+    /// A file as it was before there were piles: authors with several posts, each naming two others.
+    fn before_piles() -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        for sql in MIGRATIONS.iter().take((PILED - FIRST) as usize - 1) {
+            connection.execute_batch(sql).unwrap();
+        }
+        connection
+            .pragma_update(None, "user_version", PILED - 1)
+            .unwrap();
+        connection
+            .execute_batch(
+                "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 9000)
+                 INSERT INTO record (id, hash, collection, author, rkey, tail, rev, state, time, seen)
+                 SELECT n, n, 1, n % 7, 'p' || n, 'did/p' || n, 1, n % 10 = 0, 1000 - n % 100, 0 FROM n;
+                 INSERT INTO reference SELECT id % 50 - 25, id FROM record WHERE state = 0;",
+            )
+            .unwrap();
+        connection
+    }
+
+    #[test]
+    fn what_stood_in_indexes_stands_in_piles_afterwards_in_the_same_order() {
+        let mut connection = before_piles();
+        let mut listed = |sql: &str| -> Vec<i64> {
+            let mut statement = connection.prepare(sql).unwrap();
+            let rows = statement.query_map([], |row| row.get(0)).unwrap();
+            rows.map(Result::unwrap).collect()
+        };
+        let authored = listed(
+            "SELECT id FROM record WHERE collection = 1 AND author = 3 AND state = 0 ORDER BY time DESC, rkey DESC",
+        );
+        let referring =
+            listed("SELECT record FROM reference WHERE target = -7 ORDER BY record DESC");
+        migrate(&mut connection).unwrap();
+        let shelf = shelf::Shelf::of(shelf::lane_of(1));
+        let found = shelf.below(&connection, 3, (i64::MAX, ""), 10_000).unwrap();
+        let found: Vec<i64> = found.iter().map(|placed| placed.record).collect();
+        assert!(found.len() > 1000);
+        assert_eq!(found, authored);
+        let mut naming = reference::Naming::of(&connection, -7, None, None).unwrap();
+        let mut found = Vec::new();
+        while let Some(record) = naming.next().unwrap() {
+            found.push(record);
+        }
+        assert!(found.len() > 100);
+        assert_eq!(found, referring);
+    }
+
     #[test]
     fn a_file_that_is_opened_again_is_left_as_it_is() {
         let mut connection = Connection::open_in_memory().unwrap();
