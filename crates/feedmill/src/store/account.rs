@@ -1,6 +1,5 @@
 //! What happened to each unit of work, and what is known of an account.
 
-use record::cid::Cid;
 use serde::Serialize;
 
 /// Counters that add up: every unit of work is counted exactly once. Signed,
@@ -138,8 +137,6 @@ pub struct AccountState {
     pub status: AccountStatus,
     /// Newest revision applied.
     pub rev: u64,
-    /// Root of its tree at that revision, where the source tells it.
-    pub data: Option<Cid>,
     /// Whether its chain broke and a resync is due.
     pub broken: bool,
     /// Whether its status may have changed where we could not see it.

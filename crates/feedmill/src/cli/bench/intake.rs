@@ -4,7 +4,8 @@
 //! without frames. Then frames are made in slices, unmeasured, and taken in by
 //! the stage itself in batches as large as a full channel gives. The processor
 //! time is that of the whole process, the writer's thread, its checkpoints and
-//! the closing of the store included.
+//! the closing of the store included. Who catches up goes on as it came so far:
+//! the store stays open, with what it remembers of the rows before.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -76,11 +77,14 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
     let mut world = World::new(scale)?;
     let rows = (ROWS as f64 * scale) as usize;
     world.fill(&*store, decoder.checker(), rows)?;
-    // Closed and opened: the checkpoint that the filling left behind is not the frames' to pay.
-    drop(store);
-    let store = store::open(&config)?;
+    // The checkpoint that the filling left behind is not the frames' to pay.
+    rusqlite::Connection::open(folder.join("store.db"))?.query_row(
+        "PRAGMA wal_checkpoint(TRUNCATE)",
+        [],
+        |_| Ok(()),
+    )?;
 
-    let events = (EVENTS as f64 * scale) as usize;
+    let (events, batch_max) = ((EVENTS as f64 * scale) as usize, config.intake.batch_max);
     let mut intake = Intake::new(
         "bench".into(),
         Opener::Firehose(decoder.clone()),
@@ -88,28 +92,15 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
         Arc::new(Rewind::default()),
         Arc::new(Status::default()),
     );
-    let mut spent = Spent::default();
-    let mut counted = Accounting::default();
-    while spent.events < events {
-        let frames = world.frames(SLICE.min(events - spent.events))?;
-        spent.decode(&decoder, &frames);
-        let before = process_s();
-        for batch in frames.chunks(config.intake.batch_max) {
-            counted.add(&intake.step(world.now_us(), batch)?.accounting);
-        }
-        spent.intake_s += process_s() - before;
-    }
+    let mut spent = Spent::on(&mut world, &decoder, &mut intake, events, batch_max)?;
     let before = process_s();
     drop((intake, store));
     spent.intake_s += process_s() - before;
-    if counted.applied != spent.events as i64 {
-        return Err(format!("not every event was applied: {counted:?}").into());
-    }
     let floors = Floors {
         append_s: append(&folder, &world, spent.events)?,
-        bare_s: bare(&folder, spent.events, config.intake.batch_max)?,
+        bare_s: bare(&folder, spent.events, batch_max)?,
     };
-    Ok(spent.report(rows, config.intake.batch_max, &floors, &world))
+    Ok(spent.report(rows, batch_max, &floors, &world))
 }
 
 /// Processor time by what it was spent on.
@@ -122,6 +113,31 @@ struct Spent {
 }
 
 impl Spent {
+    /// Takes in so many events, slice by slice; the making of frames is not measured.
+    fn on(
+        world: &mut World,
+        decoder: &Decoder,
+        intake: &mut Intake,
+        events: usize,
+        batch_max: usize,
+    ) -> Result<Self, Ending> {
+        let mut spent = Self::default();
+        let mut counted = Accounting::default();
+        while spent.events < events {
+            let frames = world.frames(SLICE.min(events - spent.events))?;
+            spent.decode(decoder, &frames);
+            let before = process_s();
+            for batch in frames.chunks(batch_max) {
+                counted.add(&intake.step(world.now_us(), batch)?.accounting);
+            }
+            spent.intake_s += process_s() - before;
+        }
+        match counted.applied == spent.events as i64 {
+            true => Ok(spent),
+            false => Err(format!("not every event was applied: {counted:?}").into()),
+        }
+    }
+
     /// The upper bound: the same frames opened and checked, and nothing kept.
     fn decode(&mut self, decoder: &Decoder, frames: &[Arrival]) {
         let before = process_s();

@@ -22,13 +22,27 @@ pub(super) const HOLDING: i64 = 2;
 /// What streams say instead of a handle that could not be confirmed; whoever had one keeps it.
 const NO_HANDLE: &str = "handle.invalid";
 
+/// What a tree is known by: the first quarter of its hash. A commit that follows names the tree
+/// before it, and that one which does not follow agrees with it in sixty-four bits is no accident; who
+/// makes such a pair makes it of his own repository.
+pub(super) type Mark = [u8; 8];
+
+fn mark(cid: Cid) -> Mark {
+    let mut mark = Mark::default();
+    let digest = cid.as_bytes().iter().skip(4);
+    mark.iter_mut()
+        .zip(digest)
+        .for_each(|(to, from)| *to = *from);
+    mark
+}
+
 /// An account's row.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
     pub(super) status: i64,
     pub(super) status_us: i64,
     pub(super) rev: u64,
-    pub(super) data: Option<Cid>,
+    pub(super) data: Option<Mark>,
     pub(super) snapshot: u64,
     pub(super) repair: i64,
 }
@@ -108,12 +122,11 @@ impl<'a> Apply<'a> {
                 "SELECT status, status_us, rev, data, snapshot, repair FROM account WHERE key = ?1",
             )?
             .query_row([key], |row| {
-                let data: Option<Vec<u8>> = row.get(3)?;
                 Ok(Known {
                     status: row.get(0)?,
                     status_us: row.get(1)?,
                     rev: row.get::<_, i64>(2)?.cast_unsigned(),
-                    data: data.and_then(|bytes| Cid::from_bytes(&bytes).ok()),
+                    data: row.get(3)?,
                     snapshot: row.get::<_, i64>(4)?.cast_unsigned(),
                     repair: row.get(5)?,
                 })
@@ -155,10 +168,10 @@ impl<'a> Apply<'a> {
             }
         }
         if commit.rev > known.rev {
-            let data = commit.chain.and_then(|chain| chain.data);
+            let data = commit.chain.and_then(|chain| chain.data).map(mark);
             self.tx
                 .prepare_cached("UPDATE account SET rev = ?2, data = ?3 WHERE key = ?1")?
-                .execute(params![key, commit.rev.cast_signed(), bytes(data)])?;
+                .execute(params![key, commit.rev.cast_signed(), data])?;
             if let Some(mut cached) = self.names.accounts.get_mut(&key) {
                 (cached.rev, cached.data) = (commit.rev, data);
             }
@@ -268,7 +281,9 @@ impl<'a> Apply<'a> {
         self.tally.received += 1;
         match self.known_did(did)? {
             None => self.tally.filtered += 1,
-            Some((_, known)) if known.rev == rev && known.data == data => self.tally.repeated += 1,
+            Some((_, known)) if known.rev == rev && known.data == data.map(mark) => {
+                self.tally.repeated += 1
+            }
             Some((_, known)) if rev <= known.rev => self.tally.superseded += 1,
             Some((key, known)) => {
                 if known.repair != HOLDING {
@@ -306,7 +321,7 @@ impl<'a> Apply<'a> {
         self.delete_absent(author, snapshot)?;
         self.names.accounts.remove(&key);
         let (rev, data) = if snapshot.rev >= known.rev {
-            (snapshot.rev, snapshot.data)
+            (snapshot.rev, snapshot.data.map(mark))
         } else {
             (known.rev, known.data)
         };
@@ -315,7 +330,7 @@ impl<'a> Apply<'a> {
                 "INSERT INTO account (key, rev, data, snapshot, repair) VALUES (?1, ?2, ?3, ?4, 0)
                  ON CONFLICT (key) DO UPDATE SET rev = ?2, data = ?3, snapshot = max(snapshot, ?4), repair = 0",
             )?
-            .execute(params![key, rev.cast_signed(), bytes(data), snapshot.rev.cast_signed()])?;
+            .execute(params![key, rev.cast_signed(), data, snapshot.rev.cast_signed()])?;
         self.first_read_done(key)?;
         // The frames follow in this batch; those that still do not fit are held anew.
         self.tx
@@ -513,12 +528,8 @@ impl<'a> Apply<'a> {
 fn follows(known: &Known, chain: Chain) -> bool {
     let rev = chain.since == Some(known.rev);
     let data = match (known.data, chain.prev_data) {
-        (Some(ours), Some(theirs)) => ours == theirs,
+        (Some(ours), Some(theirs)) => ours == mark(theirs),
         _ => true,
     };
     rev && data
-}
-
-fn bytes(cid: Option<Cid>) -> Option<Vec<u8>> {
-    cid.map(|cid| cid.as_bytes().to_vec())
 }

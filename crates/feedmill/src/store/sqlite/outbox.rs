@@ -7,6 +7,9 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use crate::store::change::{Change, Drawn};
 
+/// Bytes that a change takes as text, more or less.
+const CHANGE_BYTES: usize = 256;
+
 /// The newest position; 0 before the first change.
 pub(super) fn head(connection: &Connection) -> Result<i64, Error> {
     let last = connection
@@ -22,8 +25,9 @@ pub(super) fn append(tx: &Connection, head: i64, changes: &[Change]) -> Result<i
         return Ok(head);
     }
     let last = head + changes.len() as i64;
-    let text =
-        serde_json::to_vec(changes).map_err(|error| Error::ToSqlConversionFailure(error.into()))?;
+    let mut text = Vec::with_capacity(changes.len() * CHANGE_BYTES);
+    serde_json::to_writer(&mut text, changes)
+        .map_err(|error| Error::ToSqlConversionFailure(error.into()))?;
     tx.prepare_cached("INSERT INTO outbox (first, last, changes) VALUES (?1, ?2, ?3)")?
         .execute(params![head + 1, last, text])?;
     Ok(last)

@@ -315,15 +315,13 @@ pub(super) fn account(connection: &Connection, did: &str) -> Result<Option<Accou
         return Ok(None);
     };
     connection
-        .prepare_cached("SELECT status, rev, data, repair, doubt FROM account WHERE key = ?1")?
+        .prepare_cached("SELECT status, rev, repair, doubt FROM account WHERE key = ?1")?
         .query_row([key], |row| {
-            let data: Option<Vec<u8>> = row.get(2)?;
             Ok(AccountState {
                 status: AccountStatus::from_code(row.get(0)?),
                 rev: row.get::<_, i64>(1)?.cast_unsigned(),
-                data: data.and_then(|bytes| record::cid::Cid::from_bytes(&bytes).ok()),
-                broken: row.get::<_, i64>(3)? != super::accounts::IN_STEP,
-                doubtful: row.get(4)?,
+                broken: row.get::<_, i64>(2)? != super::accounts::IN_STEP,
+                doubtful: row.get(3)?,
             })
         })
         .optional()

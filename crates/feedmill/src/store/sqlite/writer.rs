@@ -27,7 +27,8 @@ const WAITING_MAX: usize = 64;
 /// Items in one transaction.
 const GROUP_ITEMS_MAX: usize = 20_000;
 
-type Answer = SyncSender<Result<Committed, StoreError>>;
+/// What became of a batch, and the batch: memory is cheapest given back where it was taken.
+type Answer = SyncSender<(Result<Committed, StoreError>, Batch)>;
 
 /// The newest position this process has written, for those who wait for it.
 #[derive(Debug, Default)]
@@ -89,7 +90,8 @@ impl Writer {
             .ok_or_else(gone)?
             .send(Job { batch, answer })
             .map_err(|_| gone())?;
-        reply.recv().map_err(|_| gone())?
+        let (result, _batch) = reply.recv().map_err(|_| gone())?;
+        result
     }
 }
 
@@ -143,14 +145,14 @@ impl Desk {
         let batches: Vec<&Batch> = jobs.iter().map(|job| &job.batch).collect();
         match self.transaction(&batches) {
             Ok(done) => {
-                for (job, committed) in jobs.iter().zip(done) {
+                for (job, committed) in jobs.into_iter().zip(done) {
                     // A caller that no longer waits has its work done all the same.
-                    drop(job.answer.send(Ok(committed)));
+                    drop(job.answer.send((Ok(committed), job.batch)));
                 }
             }
             Err(error) if jobs.len() == 1 => {
-                for job in &jobs {
-                    drop(job.answer.send(Err(error.clone())));
+                for job in jobs {
+                    drop(job.answer.send((Err(error.clone()), job.batch)));
                 }
             }
             Err(_) => {
@@ -192,7 +194,7 @@ impl Desk {
                 cursor: batch.cursor.unwrap_or_default(),
                 now_us: batch.now_us,
                 tally: Default::default(),
-                changes: Vec::new(),
+                changes: Vec::with_capacity(batch.items.len()),
                 broken: Vec::new(),
                 live: Default::default(),
                 others: Default::default(),

@@ -65,6 +65,8 @@ struct Level {
 pub(super) struct Added {
     pile: Pile,
     entries: BTreeSet<Box<[u8]>>,
+    /// How many of them are ends.
+    ends: usize,
     levels: Option<Vec<Level>>,
 }
 
@@ -73,6 +75,7 @@ impl Added {
         Self {
             pile,
             entries: BTreeSet::new(),
+            ends: 0,
             levels: None,
         }
     }
@@ -88,7 +91,12 @@ impl Added {
 
     fn change(&mut self, entry: &[u8], now: Sign, undone: Sign) {
         debug_assert!(entry.len() < ENTRY_BYTES_MAX, "an entry must fit a sheet");
-        if !self.entries.remove(&*signed(entry, undone)) {
+        // Ends are few: where there are none, none can be undone.
+        let may_undo = undone == Sign::There || self.ends > 0;
+        if may_undo && self.entries.remove(&*signed(entry, undone)) {
+            self.ends -= usize::from(undone == Sign::Gone);
+        } else {
+            self.ends += usize::from(now == Sign::Gone);
             self.entries.insert(signed(entry, now));
         }
     }
@@ -96,6 +104,7 @@ impl Added {
     /// Writes what was added, before the transaction ends.
     pub(super) fn settle(&mut self, tx: &Connection) -> Result<(), Error> {
         let entries = std::mem::take(&mut self.entries);
+        self.ends = 0;
         if entries.is_empty() {
             return Ok(());
         }
