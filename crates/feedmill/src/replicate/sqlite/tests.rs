@@ -16,6 +16,9 @@ use std::ops::Deref;
 use suite::promises;
 use tempfile::TempDir;
 
+/// Generations so small that everything happens at their borders.
+const TAIL_BLOCKS: usize = 5;
+
 /// A store in a directory that goes with it.
 #[derive(Debug)]
 struct Scratch {
@@ -28,7 +31,7 @@ impl Scratch {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log.db");
         make(&path);
-        let log = SqliteLog::open(&path).unwrap();
+        let log = SqliteLog::with_tail(&path, TAIL_BLOCKS).unwrap();
         Self { log, directory }
     }
 }
@@ -179,6 +182,7 @@ fn a_file_that_remembers_only_heads_has_forgotten_its_evicted_blocks() {
     scratch.evict("s", "f0", Keep::Newest(2), 9).unwrap();
     let path = scratch.directory.path().join("log.db");
     let old = rusqlite::Connection::open(&path).unwrap();
+    old.execute_batch(UNDO_V5).unwrap();
     old.execute_batch(
         "DROP INDEX evictedByKey; ALTER TABLE evicted DROP COLUMN feedPrivateId; \
          ALTER TABLE evicted DROP COLUMN sequence; ALTER TABLE evicted DROP COLUMN actorId; \
@@ -192,6 +196,46 @@ fn a_file_that_remembers_only_heads_has_forgotten_its_evicted_blocks() {
     let forgotten: i64 = old.query_row(forgotten, [], |row| row.get(0)).unwrap();
     assert_eq!(forgotten, 3);
     assert!(log.head("s", 2).unwrap().is_some());
+}
+
+/// Makes of a file one of the fourth version, whose indexes were kept with every block.
+const UNDO_V5: &str = "DROP TRIGGER blockDeleted; DROP TRIGGER blockMoved; \
+    DROP TABLE blockKeys; DROP TABLE blockPlaces; DROP TABLE tail; \
+    CREATE UNIQUE INDEX blocksByKey ON blocks (feedPrivateId, sequence, actorId); \
+    CREATE UNIQUE INDEX blocksByFeed ON blocks (feedPrivateId, position) WHERE position IS NOT NULL; \
+    PRAGMA user_version = 4";
+
+#[test]
+fn a_file_whose_feeds_were_indexes_answers_the_same_pages() {
+    use blocklog::page::Selection;
+    use blocklog::store::Role;
+    let scratch = opened(Role::Authority);
+    fill(&scratch, 60);
+    scratch
+        .evict("s", "f1", blocklog::store::Keep::Newest(7), 99)
+        .unwrap();
+    let path = scratch.directory.path().join("log.db");
+    let all = blocklog::page::PageMax {
+        blocks: 100,
+        bytes: 1 << 20,
+    };
+    let start = blocklog::page::Start {
+        after: 0,
+        pending: blocklog::page::PendingStart::Excluded,
+    };
+    let pages = |log: &SqliteLog| {
+        let feeds =
+            |names: &[&str]| Selection::Feeds(names.iter().map(|&one| one.into()).collect());
+        [feeds(&["f1"]), feeds(&["f0", "f1", "f3"]), Selection::Space]
+            .map(|selection| log.page("s", &selection, &start, all).unwrap())
+    };
+    let before = pages(&scratch);
+    let old = rusqlite::Connection::open(&path).unwrap();
+    old.execute_batch(UNDO_V5).unwrap();
+    let log = SqliteLog::open(&path).unwrap();
+    assert_eq!(pages(&log), before);
+    fill(&log, 5);
+    assert_eq!(log.space("s").unwrap().unwrap().position_max, 65);
 }
 
 fn opened(role: blocklog::store::Role) -> Scratch {
