@@ -20,7 +20,7 @@ use blocklog::limits::{INTEGER_MAX, Limits};
 use blocklog::signature::Author;
 use blocklog::store::{AppendError, FeedName, Role, StoreError};
 use rusqlite::types::ToSql;
-use rusqlite::{OptionalExtension, Result};
+use rusqlite::{CachedStatement, OptionalExtension, Result};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -34,6 +34,8 @@ pub(super) struct Batch<'a> {
     places: HashMap<String, usize>,
     known: &'a mut Remembered,
     made_feeds: bool,
+    /// Prepared with the first block.
+    insert: Option<CachedStatement<'a>>,
 }
 
 impl<'a> Batch<'a> {
@@ -51,6 +53,7 @@ impl<'a> Batch<'a> {
             places: HashMap::new(),
             known,
             made_feeds: false,
+            insert: None,
         }
     }
 
@@ -282,6 +285,10 @@ impl<'a> Batch<'a> {
             return Ok(None);
         }
         let block_id = self.moment.next_block();
+        let insert = match &mut self.insert {
+            Some(insert) => insert,
+            none => none.insert(self.moment.prepare_cached(&INSERT)?),
+        };
         let is_authority = self.space.role == Role::Authority;
         let position = is_authority.then_some(self.space.position_max + 1);
         assert!(
@@ -300,8 +307,8 @@ impl<'a> Batch<'a> {
                 &head_value,
                 &placed_value,
             ];
-            let all: Vec<&dyn ToSql> = own.into_iter().chain(values.iter().copied()).collect();
-            self.moment.prepare_cached(&INSERT)?.execute(all.as_slice())
+            let all = own.into_iter().chain(values.iter().copied());
+            insert.execute(rusqlite::params_from_iter(all))
         })?;
         self.moment.came(&Arrival {
             block_id,

@@ -59,6 +59,10 @@ const READERS_MAX: usize = 16;
 /// How long to wait for another process that writes.
 const BUSY_MS_MAX: u64 = 10_000;
 
+/// How often a reader begins. It begins again only if a generation has left the tail since it
+/// began, which takes thousands of blocks.
+const LOOKS_MAX: usize = 100;
+
 /// How much of the file is read through the system's own cache, without copying:
 /// a page far from the last one read costs no more than a near one.
 const MMAP_BYTES_MAX: i64 = 16 << 30;
@@ -224,19 +228,21 @@ impl SqliteLog {
         work: impl FnOnce(&Moment<'_>, SpaceRow) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let found = self.reading(|connection| {
-            // Again only if a generation has left the tail meanwhile: that takes thousands of blocks.
-            loop {
+            for _ in 0..LOOKS_MAX {
                 let snapshot = connection.unchecked_transaction()?;
                 let Some(moment) = Moment::of_reader(&snapshot, &self.tail)? else {
                     continue;
                 };
-                return match SpaceRow::find(&moment, space)? {
-                    Some(row) => work(&moment, row).map(Some),
-                    None => Ok(None),
-                };
+                return Ok(Ok(match SpaceRow::find(&moment, space)? {
+                    Some(row) => Some(work(&moment, row)?),
+                    None => None,
+                }));
             }
+            Ok(Err(StoreError::Damaged(
+                "the tables tell less than they told",
+            )))
         })?;
-        found.ok_or(StoreError::UnknownSpace)
+        found?.ok_or(StoreError::UnknownSpace)
     }
 
     /// Change a space in one transaction.

@@ -272,7 +272,7 @@ pub(super) fn catch_up(connection: &Connection, tail: &Tail) -> Result<()> {
     let stand = Stand::of(connection)?;
     learn(connection, tail, &stand)?;
     // No id is used again, even if its block is gone.
-    tail.skip_through(stand.deleted_through);
+    tail.skip_through(stand.touched_through);
     Ok(())
 }
 
@@ -280,19 +280,19 @@ pub(super) fn catch_up(connection: &Connection, tail: &Tail) -> Result<()> {
 struct Stand {
     /// The tables tell of every block up to here.
     indexed_through: i64,
-    /// The newest block that was deleted.
-    deleted_through: i64,
+    /// The newest block that was deleted or moved.
+    touched_through: i64,
     /// The newest block.
     newest: i64,
 }
 
 impl Stand {
     fn of(connection: &Connection) -> Result<Self> {
-        let sql = "SELECT indexedThrough, deletedThrough, coalesce((SELECT max(blockId) FROM blocks), 0) FROM tail";
+        let sql = "SELECT indexedThrough, touchedThrough, coalesce((SELECT max(blockId) FROM blocks), 0) FROM tail";
         connection.prepare_cached(sql)?.query_row([], |row| {
             Ok(Self {
                 indexed_through: row.get(0)?,
-                deleted_through: row.get(1)?,
+                touched_through: row.get(1)?,
                 newest: row.get(2)?,
             })
         })

@@ -197,7 +197,8 @@ UPDATE spaces SET forgottenThrough = (
 
 /// The order of each feed's blocks stands in tables of its own, so that it can be written later
 /// than the blocks and many at a time. They tell of every block up to `indexedThrough`; of those
-/// behind it they may tell, and the tail of the log does. An id is never used again.
+/// behind it they may tell, and the tail of the log does. No block above `touchedThrough` was ever
+/// deleted or moved, and no id up to it is used again.
 const V5: &str = "
 CREATE TABLE blockKeys (
     feedPrivateId INTEGER NOT NULL,
@@ -222,7 +223,7 @@ DROP INDEX blocksByFeed;
 
 CREATE TABLE tail (
     indexedThrough INTEGER NOT NULL,
-    deletedThrough INTEGER NOT NULL
+    touchedThrough INTEGER NOT NULL
 ) STRICT;
 INSERT INTO tail SELECT coalesce(max(blockId), 0), 0 FROM blocks;
 
@@ -231,12 +232,13 @@ CREATE TRIGGER blockDeleted AFTER DELETE ON blocks BEGIN
         AND actorId = old.actorId AND blockId = old.blockId;
     DELETE FROM blockPlaces WHERE feedPrivateId = old.feedPrivateId AND position = old.position
         AND blockId = old.blockId;
-    UPDATE tail SET deletedThrough = old.blockId WHERE deletedThrough < old.blockId;
+    UPDATE tail SET touchedThrough = old.blockId WHERE touchedThrough < old.blockId;
 END;
 CREATE TRIGGER blockMoved AFTER UPDATE OF position ON blocks WHEN new.position IS NOT old.position BEGIN
     DELETE FROM blockPlaces WHERE feedPrivateId = old.feedPrivateId AND position = old.position
         AND blockId = old.blockId;
     INSERT INTO blockPlaces SELECT new.feedPrivateId, new.position, new.blockId WHERE new.position IS NOT NULL;
+    UPDATE tail SET touchedThrough = old.blockId WHERE touchedThrough < old.blockId;
 END;
 ";
 

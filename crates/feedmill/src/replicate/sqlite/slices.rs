@@ -1,27 +1,49 @@
-//! Slices: the tail on its way into the tables, a little with every append.
+//! Slices: the tail on its way into the tables, a little at a time.
 //!
 //! In:    a generation of the tail that is full, and how many blocks were added.
 //! Out:   rows in `blockKeys` and `blockPlaces`, feed by feed; and when all are there, how far.
-//! Never: a call that pays for others; a row for a block that is gone; two blocks with one key.
+//! Never: a call that pays for many others; a row for a block that is gone; two blocks with one key.
 //!
-//! A slice has a few more blocks than the call added, so that each call pays its
-//! share and a generation is written before the next is full. Should more than
-//! one wait, a slice has so many times as many. What a crash repeats is there
-//! already and is passed over.
+//! For every block added a little more than one is written, so that a generation
+//! is written before the next is full. Should more than one wait, so many times
+//! as many are. What a crash repeats is there already and is passed over.
 
 use super::passing;
-use super::tail::{Frozen, Tail};
+use super::row::signed;
+use super::tail::{Frozen, Key, TAIL_BLOCKS_MAX, Tail};
 use blocklog::store::StoreError;
-use rusqlite::{Connection, Result};
+use rusqlite::{Connection, Result, ToSql, params_from_iter};
+use std::sync::LazyLock;
 
-/// Of how many blocks added one more than was added is written.
+/// For so many blocks added one more is written.
 const SPARE: usize = 8;
+
+/// So many slices a generation has at most. Each meets pages of its own, so single blocks leave
+/// theirs to every sixty-fourth.
+const SLICES_MAX: usize = TAIL_BLOCKS_MAX / 64;
+
+/// Rows of one statement: the next is mostly found where the last one went.
+const ROWS: usize = 16;
+
+static KEYS: LazyLock<String> = LazyLock::new(|| {
+    let rows = vec!["(?, ?, ?, ?)"; ROWS].join(", ");
+    format!(
+        "INSERT OR IGNORE INTO blockKeys (feedPrivateId, sequence, actorId, blockId) VALUES {rows}"
+    )
+});
+
+static PLACES: LazyLock<String> = LazyLock::new(|| {
+    let rows = vec!["(?, ?, ?)"; ROWS].join(", ");
+    format!("INSERT OR IGNORE INTO blockPlaces (feedPrivateId, position, blockId) VALUES {rows}")
+});
 
 /// The generation that is being written.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Slices {
     frozen: Option<Frozen>,
     written: usize,
+    /// Blocks added, so many times as many generations wait, that nothing was written for yet.
+    owed: usize,
 }
 
 impl Slices {
@@ -33,28 +55,27 @@ impl Slices {
         tail: &Tail,
         added: usize,
     ) -> Result<Option<i64>, StoreError> {
-        if added == 0 {
-            return Ok(None);
-        }
         let indexed_through = tail.indexed_through();
-        if self
-            .frozen
-            .as_ref()
-            .is_none_or(|frozen| frozen.through <= indexed_through)
-        {
-            self.frozen = tail.frozen();
-            self.written = 0;
+        let is_told = |frozen: &Frozen| frozen.through <= indexed_through;
+        if self.frozen.as_ref().is_none_or(is_told) {
+            let frozen = tail.frozen();
+            *self = Self::default();
+            self.frozen = frozen;
         }
         let Some(frozen) = &self.frozen else {
             return Ok(None);
         };
-        let share = (added + added / SPARE + 1).saturating_mul(tail.waiting().max(1));
-        let slice = frozen.order.iter().skip(self.written).take(share);
-        for block_id in slice {
-            self.written += 1;
-            write_one(connection, *block_id)?;
+        self.owed += added.saturating_mul(tail.waiting().max(1));
+        let share = self.owed + self.owed / SPARE;
+        let left = frozen.blocks.iter().skip(self.written);
+        if share < (frozen.blocks.len() / SLICES_MAX).min(left.len()) {
+            return Ok(None);
         }
-        if self.written < frozen.order.len() {
+        let slice: Vec<&(i64, Key)> = left.take(share).collect();
+        self.owed = 0;
+        self.written += slice.len();
+        write_slice(connection, frozen, &slice)?;
+        if self.written < frozen.blocks.len() {
             return Ok(None);
         }
         let sql = "UPDATE tail SET indexedThrough = max(indexedThrough, ?1)";
@@ -66,6 +87,55 @@ impl Slices {
     }
 }
 
+fn write_slice(
+    connection: &Connection,
+    frozen: &Frozen,
+    slice: &[&(i64, Key)],
+) -> Result<(), StoreError> {
+    let sql = "SELECT touchedThrough FROM tail";
+    let touched_through: i64 = connection
+        .prepare_cached(sql)
+        .and_then(|mut query| query.query_row([], |row| row.get(0)))
+        .map_err(passing)?;
+    for rows in slice.chunks(ROWS) {
+        // Where nothing was touched each block is as it came, and its row need not be looked at.
+        let as_they_came = touched_through < frozen.from && rows.len() == ROWS;
+        if as_they_came && write_rows(connection, rows).map_err(passing)? {
+            continue;
+        }
+        for (_, key) in rows {
+            write_one(connection, key.block_id)?;
+        }
+    }
+    Ok(())
+}
+
+/// Write rows as the tail has them; false if not all were new.
+fn write_rows(connection: &Connection, rows: &[&(i64, Key)]) -> Result<bool> {
+    let mut keys: Vec<&dyn ToSql> = Vec::with_capacity(4 * ROWS);
+    let sequences: Vec<i64> = rows.iter().map(|(_, key)| signed(key.sequence)).collect();
+    for ((feed, key), sequence) in rows.iter().zip(&sequences) {
+        let row: [&dyn ToSql; 4] = [feed, sequence, &key.actor, &key.block_id];
+        keys.extend(row);
+    }
+    let positions = rows.iter().map(|(_, key)| key.position.map(signed));
+    let Some(positions) = positions.collect::<Option<Vec<i64>>>() else {
+        return Ok(false);
+    };
+    let mut places: Vec<&dyn ToSql> = Vec::with_capacity(3 * ROWS);
+    for ((feed, key), position) in rows.iter().zip(&positions) {
+        let row: [&dyn ToSql; 3] = [feed, position, &key.block_id];
+        places.extend(row);
+    }
+    let run = |sql: &str, values: Vec<&dyn ToSql>| {
+        connection
+            .prepare_cached(sql)?
+            .execute(params_from_iter(values))
+    };
+    Ok(run(&KEYS, keys)? == rows.len() && run(&PLACES, places)? == rows.len())
+}
+
+/// Write what the row of a block tells, if it is there.
 fn write_one(connection: &Connection, block_id: i64) -> Result<(), StoreError> {
     let keys = "INSERT OR IGNORE INTO blockKeys (feedPrivateId, sequence, actorId, blockId) \
                 SELECT feedPrivateId, sequence, actorId, blockId FROM blocks WHERE blockId = ?1";

@@ -39,6 +39,7 @@ pub(super) struct Key {
     pub(super) sequence: u64,
     pub(super) actor: Arc<str>,
     pub(super) block_id: i64,
+    pub(super) position: Option<u64>,
 }
 
 impl Key {
@@ -66,15 +67,15 @@ impl Feed {
             Some(last) if last.rank() > rank => self.keys.partition_point(|key| key.rank() <= rank),
             _ => self.keys.len(),
         };
-        let (sequence, block_id) = (arrival.sequence, arrival.block_id);
         let key = Key {
-            sequence,
+            sequence: arrival.sequence,
             actor,
-            block_id,
+            block_id: arrival.block_id,
+            position: arrival.position,
         };
         self.keys.insert(at, key);
         if let Some(position) = arrival.position {
-            let place = (position, block_id);
+            let place = (position, arrival.block_id);
             let at = match self.places.last() {
                 Some(last) if *last > place => self.places.partition_point(|held| *held < place),
                 _ => self.places.len(),
@@ -155,8 +156,10 @@ impl Generations {
 /// A generation that is full, as it is to be written.
 #[derive(Debug, Clone)]
 pub(super) struct Frozen {
-    /// Its blocks, feed by feed.
-    pub(super) order: Arc<[i64]>,
+    /// Its blocks, each with its feed, feed by feed.
+    pub(super) blocks: Arc<[(i64, Key)]>,
+    /// The oldest of them.
+    pub(super) from: i64,
     /// The newest of them.
     pub(super) through: i64,
 }
@@ -254,9 +257,15 @@ impl Tail {
         let generations = self.generations.read();
         let is_full = generations.all.len() > 1;
         let first = generations.all.front().filter(|_| is_full)?.read();
-        let keys = first.feeds.values().flat_map(|feed| &feed.keys);
+        let of_feed = |(id, feed): (&i64, &Feed)| {
+            let keys: Vec<_> = feed.keys.iter().map(|key| (*id, key.clone())).collect();
+            keys
+        };
+        let blocks: Arc<[(i64, Key)]> = first.feeds.iter().flat_map(of_feed).collect();
+        let from = blocks.iter().map(|(_, key)| key.block_id).min()?;
         Some(Frozen {
-            order: keys.map(|key| key.block_id).collect(),
+            blocks,
+            from,
             through: first.through,
         })
     }

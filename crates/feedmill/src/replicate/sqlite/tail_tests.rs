@@ -7,7 +7,7 @@ use blocklog::chain::{Refusal, Sealed};
 use blocklog::cursor::Epoch;
 use blocklog::limits::Limits;
 use blocklog::page::{PageMax, PendingStart, Selection, Start};
-use blocklog::store::{AppendError, Keep, LogStore, Role};
+use blocklog::store::{AppendError, Keep, LogStore, Role, StoreError};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
@@ -17,7 +17,11 @@ const TAIL_BLOCKS: usize = 6;
 const FEEDS: usize = 4;
 
 fn open(directory: &Path) -> SqliteLog {
-    let log = SqliteLog::with_tail(&directory.join("log.db"), TAIL_BLOCKS).unwrap();
+    open_with(directory, TAIL_BLOCKS)
+}
+
+fn open_with(directory: &Path, tail_blocks: usize) -> SqliteLog {
+    let log = SqliteLog::with_tail(&directory.join("log.db"), tail_blocks).unwrap();
     log.open("s", Role::Authority, Epoch([1; 16])).unwrap();
     log
 }
@@ -60,6 +64,16 @@ impl World {
             signature: None,
         };
         Sealed::new("s", block)
+    }
+
+    /// Append blocks of all feeds in one call, more than go into one statement.
+    fn grow_much(&mut self, log: &SqliteLog) {
+        let stood = self.blocks.len();
+        for step in 0..20 {
+            let block = self.next(step * step % FEEDS, b"x");
+            self.blocks.push(block);
+        }
+        append(log, &self.blocks[stood..]).unwrap();
     }
 
     /// Append the next block of a feed.
@@ -170,6 +184,36 @@ fn pages_across_the_border_of_tables_and_tail_are_complete_and_in_order() {
         world.check(&log);
         let (waiting, _) = stand(directory.path());
         assert!(waiting <= 2 * TAIL_BLOCKS as i64 + 1, "{waiting} wait");
+    }
+    world.check_keys(&log);
+}
+
+#[test]
+fn slices_of_many_rows_leave_out_what_is_gone_and_pass_over_what_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = open_with(directory.path(), 50);
+    let mut world = World::default();
+    for _ in 0..8 {
+        world.grow_much(&log);
+        world.check(&log);
+        let left = killed(directory.path());
+        let again = open_with(left.path(), 50);
+        let mut ahead = World {
+            blocks: world.blocks.clone(),
+        };
+        for _ in 0..4 {
+            ahead.grow_much(&again);
+        }
+        ahead.check(&again);
+        again.evict("s", "f1", Keep::Newest(1), 999).unwrap();
+        for _ in 0..6 {
+            ahead.grow_much(&again);
+        }
+        let evicted = again.feed("s", "f1").unwrap().unwrap().evicted_through;
+        let mut kept = ahead.of(&[1]);
+        kept.retain(|position| *position > evicted);
+        assert_eq!(walk(&again, &[1], 7), kept);
+        assert_eq!(walk(&again, &[0, 2, 3], 7), ahead.of(&[0, 2, 3]));
     }
     world.check_keys(&log);
 }
@@ -307,4 +351,21 @@ fn readers_miss_nothing_while_the_tail_moves_into_the_tables() {
         }
         done.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn two_blocks_under_one_key_stop_the_log_before_the_tables_tell_of_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = open(directory.path());
+    let mut world = World::default();
+    for turn in 0..TAIL_BLOCKS {
+        world.grow(&log, turn % FEEDS);
+    }
+    let file = rusqlite::Connection::open(directory.path().join("log.db")).unwrap();
+    let sql = "INSERT INTO blockKeys SELECT feedPrivateId, sequence, actorId, 1000 FROM blocks WHERE blockId = 1";
+    file.execute(sql, []).unwrap();
+    let next = world.next(0, b"x");
+    let stopped = append(&log, &[next]).unwrap_err();
+    let damaged = matches!(stopped, AppendError::Store(StoreError::Damaged(_)));
+    assert!(damaged, "{stopped}");
 }
