@@ -67,8 +67,8 @@ const LOOKS_MAX: usize = 100;
 /// a page far from the last one read costs no more than a near one.
 const MMAP_BYTES_MAX: i64 = 16 << 30;
 
-/// Pages written before the file is brought up to date. A batch over a thousand
-/// feeds writes two thousand pages; the default would copy them all every time.
+/// Pages written before the file is brought up to date. The last pages of every table are written
+/// with each call: the more calls between, the fewer times they are copied.
 const CHECKPOINT_PAGES: i64 = 16_000;
 
 /// A log in one SQLite file.

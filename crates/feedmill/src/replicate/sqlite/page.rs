@@ -9,7 +9,7 @@
 //! blocks that made it onto the page.
 
 use super::moment::{Moment, Place};
-use super::row::{COLUMNS, held, number, signed, sixteen};
+use super::row::{COLUMNS, OWN_COLUMNS, held, held_of, number, signed, sixteen};
 use super::space::{FeedRow, SpaceRow};
 use blocklog::block::{Head, Held};
 use blocklog::order::PendingKey;
@@ -25,11 +25,16 @@ use std::sync::LazyLock;
 /// Positions fetched from one feed at a time when feeds are merged.
 const CHUNK_MIN: usize = 4;
 
-/// A block that may stand at a position, if it does. Written once: this is asked for each of a page.
+/// A block that may stand at a position, if it does.
 static FETCH: LazyLock<String> = LazyLock::new(|| {
+    format!("SELECT {OWN_COLUMNS} FROM blocks AS b WHERE b.blockId = ?1 AND b.position = ?2")
+});
+
+/// The blocks of one feed, as far as the tables tell of them.
+static TOLD: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "SELECT {COLUMNS} FROM blocks AS b JOIN feeds AS f USING (feedPrivateId) \
-         WHERE b.blockId = ?1 AND b.position = ?2"
+        "SELECT {OWN_COLUMNS} FROM blockPlaces AS p CROSS JOIN blocks AS b ON b.blockId = p.blockId \
+         WHERE p.feedPrivateId = ?1 AND p.position > ?2 AND p.position <= ?3 ORDER BY p.position LIMIT ?4"
     )
 });
 
@@ -150,7 +155,13 @@ impl Reader<'_> {
         let (column, id) = match &self.chosen {
             Chosen::Space(id) => ("spacePrivateId", *id),
             Chosen::Namespace(id) => ("namespacePrivateId", *id),
-            Chosen::Feeds(_) => return self.merge(after, through),
+            Chosen::Feeds(_) => {
+                let after = self.told(after, through)?;
+                return match self.gather.is_full() {
+                    true => Ok(()),
+                    false => self.merge(after, through),
+                };
+            }
         };
         self.walk(column, id, after, through)
     }
@@ -176,12 +187,45 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Offer what the tables tell of one feed below anything that waits in the tail. Returns how
+    /// far that goes.
+    fn told(&mut self, after: u64, through: u64) -> Result<u64> {
+        let Chosen::Feeds(feeds) = &self.chosen else {
+            return Ok(after);
+        };
+        let [feed] = feeds.as_slice() else {
+            return Ok(after);
+        };
+        let waits_from = self.moment.waits_from(feed, after);
+        let through = waits_from.map_or(through, |from| through.min(from.saturating_sub(1)));
+        if through <= after {
+            return Ok(after);
+        }
+        let limit = signed(self.gather.wanted() as u64);
+        let values = params![feed.private_id, signed(after), signed(through), limit];
+        let mut query = self.moment.prepare_cached(&TOLD)?;
+        let mut rows = query.query(values)?;
+        let state = &feed.state;
+        while let Some(row) = rows.next()? {
+            let held = held_of(row, state.feed.clone(), state.namespace.clone())?;
+            if !self.gather.offer(held) {
+                break;
+            }
+        }
+        Ok(through)
+    }
+
     /// Merge several feeds: a heap of each one's next position.
     fn merge(&mut self, after: u64, through: u64) -> Result<()> {
         let Chosen::Feeds(feeds) = &self.chosen else {
             return Ok(());
         };
-        let chunk = (self.gather.wanted() / feeds.len().max(1)).max(CHUNK_MIN);
+        // Of several, twice a feed's share: to ask again costs more than to ask for some too many.
+        let share = self.gather.wanted() / feeds.len().max(1);
+        let chunk = match feeds.len() {
+            1 => share,
+            _ => (2 * share).max(CHUNK_MIN),
+        };
         let mut queues = Vec::with_capacity(feeds.len());
         let mut heap = BinaryHeap::with_capacity(feeds.len());
         let next = |place: Place, index: usize| Reverse((place.position, place.block_id, index));
@@ -192,15 +236,18 @@ impl Reader<'_> {
         }
         let mut fetch = self.moment.prepare_cached(&FETCH)?;
         while let Some(Reverse((position, block, index))) = heap.pop() {
-            let there = fetch.query_row(params![block, signed(position)], held);
+            let Some((feed, queue)) = queues.get_mut(index) else {
+                break;
+            };
+            let state = &feed.state;
+            let there = fetch.query_row(params![block, signed(position)], |row| {
+                held_of(row, state.feed.clone(), state.namespace.clone())
+            });
             if let Some(held) = there.optional()?
                 && !self.gather.offer(held)
             {
                 break;
             }
-            let Some((feed, queue)) = queues.get_mut(index) else {
-                break;
-            };
             if queue.len() == 0 {
                 *queue = self
                     .moment

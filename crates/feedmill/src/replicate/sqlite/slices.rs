@@ -16,14 +16,14 @@ use rusqlite::{Connection, Result, ToSql, params_from_iter};
 use std::sync::LazyLock;
 
 /// For so many blocks added one more is written.
-const SPARE: usize = 8;
+const SPARE: usize = 16;
 
 /// So many slices a generation has at most. Each meets pages of its own, so single blocks leave
-/// theirs to every sixty-fourth.
-const SLICES_MAX: usize = TAIL_BLOCKS_MAX / 64;
+/// theirs to every hundredth.
+const SLICES_MAX: usize = TAIL_BLOCKS_MAX / 100;
 
 /// Rows of one statement: the next is mostly found where the last one went.
-const ROWS: usize = 16;
+const ROWS: usize = 32;
 
 static KEYS: LazyLock<String> = LazyLock::new(|| {
     let rows = vec!["(?, ?, ?, ?)"; ROWS].join(", ");
@@ -41,7 +41,6 @@ static PLACES: LazyLock<String> = LazyLock::new(|| {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Slices {
     frozen: Option<Frozen>,
-    written: usize,
     /// Blocks added, so many times as many generations wait, that nothing was written for yet.
     owed: usize,
 }
@@ -58,24 +57,21 @@ impl Slices {
         let indexed_through = tail.indexed_through();
         let is_told = |frozen: &Frozen| frozen.through <= indexed_through;
         if self.frozen.as_ref().is_none_or(is_told) {
-            let frozen = tail.frozen();
-            *self = Self::default();
-            self.frozen = frozen;
+            self.frozen = tail.frozen();
+            self.owed = 0;
         }
-        let Some(frozen) = &self.frozen else {
+        let Some(frozen) = &mut self.frozen else {
             return Ok(None);
         };
         self.owed += added.saturating_mul(tail.waiting().max(1));
         let share = self.owed + self.owed / SPARE;
-        let left = frozen.blocks.iter().skip(self.written);
-        if share < (frozen.blocks.len() / SLICES_MAX).min(left.len()) {
+        if share < (frozen.blocks / SLICES_MAX).min(frozen.left) {
             return Ok(None);
         }
-        let slice: Vec<&(i64, Key)> = left.take(share).collect();
         self.owed = 0;
-        self.written += slice.len();
-        write_slice(connection, frozen, &slice)?;
-        if self.written < frozen.blocks.len() {
+        let slice = frozen.take(share);
+        write_slice(connection, frozen.from, &slice)?;
+        if frozen.left > 0 {
             return Ok(None);
         }
         let sql = "UPDATE tail SET indexedThrough = max(indexedThrough, ?1)";
@@ -87,11 +83,8 @@ impl Slices {
     }
 }
 
-fn write_slice(
-    connection: &Connection,
-    frozen: &Frozen,
-    slice: &[&(i64, Key)],
-) -> Result<(), StoreError> {
+/// Write blocks of a generation whose oldest is `from`.
+fn write_slice(connection: &Connection, from: i64, slice: &[(i64, Key)]) -> Result<(), StoreError> {
     let sql = "SELECT touchedThrough FROM tail";
     let touched_through: i64 = connection
         .prepare_cached(sql)
@@ -99,7 +92,7 @@ fn write_slice(
         .map_err(passing)?;
     for rows in slice.chunks(ROWS) {
         // Where nothing was touched each block is as it came, and its row need not be looked at.
-        let as_they_came = touched_through < frozen.from && rows.len() == ROWS;
+        let as_they_came = touched_through < from && rows.len() == ROWS;
         if as_they_came && write_rows(connection, rows).map_err(passing)? {
             continue;
         }
@@ -111,7 +104,7 @@ fn write_slice(
 }
 
 /// Write rows as the tail has them; false if not all were new.
-fn write_rows(connection: &Connection, rows: &[&(i64, Key)]) -> Result<bool> {
+fn write_rows(connection: &Connection, rows: &[(i64, Key)]) -> Result<bool> {
     let mut keys: Vec<&dyn ToSql> = Vec::with_capacity(4 * ROWS);
     let sequences: Vec<i64> = rows.iter().map(|(_, key)| signed(key.sequence)).collect();
     for ((feed, key), sequence) in rows.iter().zip(&sequences) {

@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Blocks of one generation. Twice as many may wait, and are looked at when a
-/// file is opened; a thousand feeds then have thirty blocks each to be written at once.
-pub(super) const TAIL_BLOCKS_MAX: usize = 32_768;
+/// file is opened; a thousand feeds then have sixty blocks each to be written at once.
+pub(super) const TAIL_BLOCKS_MAX: usize = 65_536;
 
 /// A block that came.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +93,8 @@ impl Feed {
 /// Blocks that came one after the other, and are written together.
 #[derive(Debug, Default)]
 struct Generation {
+    /// The oldest of them.
+    from: i64,
     /// The newest of them.
     through: i64,
     blocks: usize,
@@ -132,6 +134,9 @@ impl Generations {
         }
         if let Some(last) = self.all.back() {
             let mut last = last.write();
+            if last.blocks == 0 {
+                last.from = arrival.block_id;
+            }
             last.through = arrival.block_id;
             last.blocks += 1;
             last.feeds.entry(arrival.feed).or_default().insert(arrival);
@@ -153,15 +158,41 @@ impl Generations {
     }
 }
 
-/// A generation that is full, as it is to be written.
+/// A generation that is full, and how far it was taken from.
 #[derive(Debug, Clone)]
 pub(super) struct Frozen {
-    /// Its blocks, each with its feed, feed by feed.
-    pub(super) blocks: Arc<[(i64, Key)]>,
+    generation: Arc<RwLock<Generation>>,
+    /// The feed that is next, and how many of its blocks were taken.
+    next: (i64, usize),
+    /// How many blocks are left.
+    pub(super) left: usize,
+    /// How many there were.
+    pub(super) blocks: usize,
     /// The oldest of them.
     pub(super) from: i64,
     /// The newest of them.
     pub(super) through: i64,
+}
+
+impl Frozen {
+    /// Take the next blocks, each with its feed, feed by feed.
+    pub(super) fn take(&mut self, limit: usize) -> Vec<(i64, Key)> {
+        let generation = self.generation.read();
+        let mut taken = Vec::with_capacity(limit.min(self.left));
+        let (first, mut at) = self.next;
+        for (id, feed) in generation.feeds.range(first..) {
+            let some = feed.keys.iter().skip(at).take(limit - taken.len());
+            let before = taken.len();
+            taken.extend(some.map(|key| (*id, key.clone())));
+            self.next = (*id, at + taken.len() - before);
+            if taken.len() == limit {
+                break;
+            }
+            at = 0;
+        }
+        self.left = self.left.saturating_sub(taken.len());
+        taken
+    }
 }
 
 /// The newest blocks of every feed, for one writer and any number of readers.
@@ -256,17 +287,18 @@ impl Tail {
     pub(super) fn frozen(&self) -> Option<Frozen> {
         let generations = self.generations.read();
         let is_full = generations.all.len() > 1;
-        let first = generations.all.front().filter(|_| is_full)?.read();
-        let of_feed = |(id, feed): (&i64, &Feed)| {
-            let keys: Vec<_> = feed.keys.iter().map(|key| (*id, key.clone())).collect();
-            keys
+        let generation = generations.all.front().filter(|_| is_full)?.clone();
+        let (from, through, blocks) = {
+            let first = generation.read();
+            (first.from, first.through, first.blocks)
         };
-        let blocks: Arc<[(i64, Key)]> = first.feeds.iter().flat_map(of_feed).collect();
-        let from = blocks.iter().map(|(_, key)| key.block_id).min()?;
         Some(Frozen {
+            generation,
+            next: (i64::MIN, 0),
+            left: blocks,
             blocks,
             from,
-            through: first.through,
+            through,
         })
     }
 

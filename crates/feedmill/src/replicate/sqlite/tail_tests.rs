@@ -69,7 +69,7 @@ impl World {
     /// Append blocks of all feeds in one call, more than go into one statement.
     fn grow_much(&mut self, log: &SqliteLog) {
         let stood = self.blocks.len();
-        for step in 0..20 {
+        for step in 0..40 {
             let block = self.next(step * step % FEEDS, b"x");
             self.blocks.push(block);
         }
@@ -191,13 +191,13 @@ fn pages_across_the_border_of_tables_and_tail_are_complete_and_in_order() {
 #[test]
 fn slices_of_many_rows_leave_out_what_is_gone_and_pass_over_what_is_there() {
     let directory = tempfile::tempdir().unwrap();
-    let log = open_with(directory.path(), 50);
+    let log = open_with(directory.path(), 90);
     let mut world = World::default();
     for _ in 0..8 {
         world.grow_much(&log);
         world.check(&log);
         let left = killed(directory.path());
-        let again = open_with(left.path(), 50);
+        let again = open_with(left.path(), 90);
         let mut ahead = World {
             blocks: world.blocks.clone(),
         };
