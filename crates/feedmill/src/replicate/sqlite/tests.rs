@@ -382,3 +382,34 @@ fn a_log_of_many_gigabytes_is_read_without_copying() {
     });
     assert_eq!(mapped.unwrap(), super::MMAP_BYTES_MAX);
 }
+
+/// The tail that is read from a file names the position a block had; its authority may move it.
+#[test]
+fn a_block_that_moved_after_the_file_was_opened_stands_in_one_place() {
+    use blocklog::page::{PageMax, PendingStart, Selection, Start};
+    use blocklog::store::{Keep, ReplicaStore as _, Role};
+    let scratch = opened(Role::Replica);
+    fill(&scratch, 5);
+    let max = PageMax {
+        blocks: 10,
+        bytes: 1 << 20,
+    };
+    let key = |log: &SqliteLog| log.pending("s", None, &[], max).unwrap()[0].block.key();
+    let first = key(&scratch);
+    scratch.acknowledge("s", &[(first.clone(), 1)], 1).unwrap();
+    let again = SqliteLog::open(&scratch.directory.path().join("log.db")).unwrap();
+    again.acknowledge("s", &[(first, 2)], 1).unwrap();
+    let start = Start {
+        after: 0,
+        pending: PendingStart::All,
+    };
+    let feed = Selection::Feeds(vec!["f0".into()]);
+    let page = again.page("s", &feed, &start, max).unwrap();
+    let placed: Vec<u64> = page
+        .blocks
+        .iter()
+        .filter_map(|held| held.position)
+        .collect();
+    assert_eq!((placed, page.blocks.len()), (vec![2], 5));
+    assert_eq!(again.evict("s", "f0", Keep::Newest(0), 9).unwrap(), 1);
+}
