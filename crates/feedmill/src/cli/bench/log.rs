@@ -455,7 +455,7 @@ fn tell_flatness(report: &mut Report, stands: &[(&str, Vec<Append>)]) {
         }
     }
     report.notes.push(
-        "appends: as many feeds at every stand. Of every call a share is paid that writes the order of feeds for earlier blocks, as much as it leaves to later calls; so the best of the turns hides nothing, and the mean of all is told beside it".into(),
+        "appends: as many feeds at every stand. Of every call a share is paid that writes the order of feeds for earlier blocks, about as much as it leaves to later calls. These may be of another kind, and copying pages into the file falls on some turns only: so the mean of all turns is told beside the best".into(),
     );
 }
 
