@@ -5,26 +5,28 @@
 //! Never: a position taken by a batch that failed.
 //!
 //! Nothing is written but blocks: the newest of them tells how its feed and its
-//! space stand, and [`Remembered`] saves looking for it. That a block is new
-//! is found out by inserting it: looking first would cost every block a search.
+//! space stand, and [`Remembered`] saves looking for it. A block above its feed's
+//! newest is new; only what comes late is looked for.
 
 use super::keep;
+use super::moment::Moment;
 use super::remembered::Remembered;
 use super::row::{BLOCK_COLUMNS, hash, signed, unsigned_or_none, with_values};
 use super::space::{FeedRow, SpaceRow};
+use super::tail::Arrival;
 use blocklog::block::{Hash, Held};
 use blocklog::chain::{Draft, Known, Refusal, Refused, Sealed, Tip, Verdict, judge, next};
 use blocklog::limits::{INTEGER_MAX, Limits};
 use blocklog::signature::Author;
 use blocklog::store::{AppendError, FeedName, Role, StoreError};
 use rusqlite::types::ToSql;
-use rusqlite::{Connection, OptionalExtension, Result, params};
+use rusqlite::{CachedStatement, OptionalExtension, Result};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// A batch on its way into the tables.
 pub(super) struct Batch<'a> {
-    connection: &'a Connection,
+    moment: &'a Moment<'a>,
     space: SpaceRow,
     now_ms: u64,
     feeds: Vec<FeedRow>,
@@ -32,23 +34,26 @@ pub(super) struct Batch<'a> {
     places: HashMap<String, usize>,
     known: &'a mut Remembered,
     made_feeds: bool,
+    /// Prepared with the first block.
+    insert: Option<CachedStatement<'a>>,
 }
 
 impl<'a> Batch<'a> {
     pub(super) fn new(
-        connection: &'a Connection,
+        moment: &'a Moment<'a>,
         space: SpaceRow,
         now_ms: u64,
         known: &'a mut Remembered,
     ) -> Self {
         Self {
-            connection,
+            moment,
             space,
             now_ms,
             feeds: Vec::new(),
             places: HashMap::new(),
             known,
             made_feeds: false,
+            insert: None,
         }
     }
 
@@ -175,7 +180,7 @@ impl<'a> Batch<'a> {
         if let Some(place) = self.places.get(feed) {
             return Ok(Some(*place));
         }
-        let row = self.known.take_feed(self.connection, &self.space, feed)?;
+        let row = self.known.take_feed(self.moment, &self.space, feed)?;
         Ok(row.map(|row| self.take_in(row)))
     }
 
@@ -210,7 +215,7 @@ impl<'a> Batch<'a> {
     }
 
     fn make_feed(&mut self, feed: &str, namespace: Option<&str>) -> Result<usize> {
-        let row = FeedRow::insert(self.connection, &mut self.space, feed, namespace)?;
+        let row = FeedRow::insert(self.moment, &mut self.space, feed, namespace)?;
         self.made_feeds = true;
         Ok(self.take_in(row))
     }
@@ -230,44 +235,59 @@ impl<'a> Batch<'a> {
         {
             return Ok(Some(tip.hash));
         }
-        let sql =
-            "SELECT hash FROM blocks WHERE feedPrivateId = ?1 AND sequence = ?2 AND actorId = ?3";
-        let values = params![feed.private_id, signed(claim.sequence), claim.actor];
-        self.connection
-            .prepare_cached(sql)?
-            .query_row(values, |row| hash(row, 0))
-            .optional()
+        let held = self.held(feed, claim.sequence, &claim.actor)?;
+        Ok(held.map(|(hash, _)| hash))
     }
 
     fn find(&self, feed: &FeedRow, sealed: &Sealed) -> Result<Option<(Hash, Option<u64>)>> {
-        let sql = "SELECT hash, position FROM blocks WHERE feedPrivateId = ?1 AND sequence = ?2 AND actorId = ?3";
-        let values = params![
-            feed.private_id,
-            signed(sealed.block.sequence),
-            sealed.block.actor
-        ];
+        self.held(feed, sealed.block.sequence, &sealed.block.actor)
+    }
+
+    /// The hash and the position of the block with this key.
+    fn held(
+        &self,
+        feed: &FeedRow,
+        sequence: u64,
+        actor: &str,
+    ) -> Result<Option<(Hash, Option<u64>)>> {
+        let Some(block_id) = self.moment.find(feed.private_id, sequence, actor)? else {
+            return Ok(None);
+        };
+        let sql = "SELECT hash, position FROM blocks WHERE blockId = ?1";
         let read = |row: &rusqlite::Row<'_>| Ok((hash(row, 0)?, unsigned_or_none(row, 1)?));
-        self.connection
+        self.moment
             .prepare_cached(sql)?
-            .query_row(values, read)
+            .query_row([block_id], read)
             .optional()
+    }
+
+    /// Whether a block comes at or below its feed's newest: only then its key can be taken.
+    fn is_late(feed: &FeedRow, sealed: &Sealed) -> bool {
+        let tip = feed.state.tip.as_ref();
+        tip.is_some_and(|tip| sealed.block.sequence <= tip.sequence)
     }
 
     /// The evicted block under the key of this one, as far as they are remembered. Only
     /// what comes late can have one.
     fn evicted_under(&self, feed: &FeedRow, sealed: &Sealed) -> Result<Option<(Hash, u64)>> {
-        let tip = feed.state.tip.as_ref();
-        let late = tip.is_some_and(|tip| sealed.block.sequence <= tip.sequence);
-        if !late || feed.state.evicted_through == 0 {
+        if !Self::is_late(feed, sealed) || feed.state.evicted_through == 0 {
             return Ok(None);
         }
-        keep::evicted_under(self.connection, feed, &sealed.block)
+        keep::evicted_under(self.moment, feed, &sealed.block)
     }
 
     /// Insert a block; `None` if its key is taken.
     fn insert(&mut self, place: usize, sealed: &Sealed) -> Result<Option<Option<u64>>> {
-        let Some(feed) = self.feeds.get_mut(place) else {
+        let Some(feed) = self.feeds.get(place) else {
             return Ok(None);
+        };
+        if Self::is_late(feed, sealed) && self.find(feed, sealed)?.is_some() {
+            return Ok(None);
+        }
+        let block_id = self.moment.next_block();
+        let insert = match &mut self.insert {
+            Some(insert) => insert,
+            none => none.insert(self.moment.prepare_cached(&INSERT)?),
         };
         let is_authority = self.space.role == Role::Authority;
         let position = is_authority.then_some(self.space.position_max + 1);
@@ -278,22 +298,28 @@ impl<'a> Batch<'a> {
         let head = self.space.head.then(&sealed.hash);
         let placed_ms = self.space.placed_ms.max(self.now_ms);
         let (head_value, placed_value) = (is_authority.then_some(head.0), signed(placed_ms));
-        let changed = with_values(&sealed.block, &sealed.hash, position, |values| {
-            let own: [&dyn ToSql; 5] = [
+        with_values(&sealed.block, &sealed.hash, position, |values| {
+            let own: [&dyn ToSql; 6] = [
+                &block_id,
                 &self.space.private_id,
                 &feed.namespace_private_id,
                 &feed.private_id,
                 &head_value,
                 &placed_value,
             ];
-            let all: Vec<&dyn ToSql> = own.into_iter().chain(values.iter().copied()).collect();
-            self.connection
-                .prepare_cached(&INSERT)?
-                .execute(all.as_slice())
+            let all = own.into_iter().chain(values.iter().copied());
+            insert.execute(rusqlite::params_from_iter(all))
         })?;
-        if changed == 0 {
+        self.moment.came(&Arrival {
+            block_id,
+            feed: feed.private_id,
+            sequence: sealed.block.sequence,
+            actor: &sealed.block.actor,
+            position,
+        });
+        let Some(feed) = self.feeds.get_mut(place) else {
             return Ok(None);
-        }
+        };
         if let Some(position) = position {
             self.space.position_max = position;
             self.space.head = head;
@@ -308,7 +334,7 @@ impl<'a> Batch<'a> {
     /// tell; only the number of feeds is written.
     pub(super) fn finish(self) -> Result<()> {
         if self.made_feeds {
-            self.space.update(self.connection)?;
+            self.space.update(self.moment)?;
         }
         self.known.put(self.space, self.feeds);
         Ok(())
@@ -317,9 +343,8 @@ impl<'a> Batch<'a> {
 
 static INSERT: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "INSERT INTO blocks (spacePrivateId, namespacePrivateId, feedPrivateId, head, placedAt, {BLOCK_COLUMNS}) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
-         ON CONFLICT (feedPrivateId, sequence, actorId) DO NOTHING"
+        "INSERT INTO blocks (blockId, spacePrivateId, namespacePrivateId, feedPrivateId, head, placedAt, {BLOCK_COLUMNS}) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     )
 });
 

@@ -4,6 +4,7 @@
 //! Out:   rows gone, or found.
 //! Never: a counter touched: what is gone leaves a gap for ever.
 
+use super::moment::{Moment, Place};
 use super::row::{hash, number, signed};
 use super::space::{FeedRow, SpaceRow};
 use blocklog::block::{Block, Hash};
@@ -11,42 +12,41 @@ use blocklog::page::Selection;
 use blocklog::store::{EVICTED_REMEMBERED_MAX, Keep, Subscription};
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
+/// Blocks looked at together to find the first that is young enough.
+const STRIDE: usize = 64;
+
 /// Drop the oldest positioned blocks of a feed beyond `keep`.
 pub(super) fn evict(
-    connection: &Connection,
+    moment: &Moment<'_>,
     space: &mut SpaceRow,
     feed: &mut FeedRow,
     keep: Keep,
     slice_max: usize,
 ) -> Result<u64> {
-    let Some(through) = evict_through(connection, feed, keep)? else {
+    let Some(through) = evict_through(moment, feed, keep)? else {
         return Ok(0);
     };
     // The counters outlive the blocks that told them.
-    feed.catch_up(connection)?;
-    feed.advance(connection)?;
-    let sql = "SELECT blockId, position FROM blocks WHERE feedPrivateId = ?1 AND position <= ?2 \
-               ORDER BY position LIMIT ?3";
-    let values = params![feed.private_id, signed(through), signed(slice_max as u64)];
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, number(row, 1)?));
-    let surplus: Vec<(i64, u64)> = connection
-        .prepare_cached(sql)?
-        .query_map(values, read)?
-        .collect::<Result<_>>()?;
-    for (block_id, position) in &surplus {
+    feed.catch_up(moment)?;
+    feed.advance(moment)?;
+    let surplus = moment.first(feed, 0, through, slice_max)?;
+    for Place {
+        position, block_id, ..
+    } in &surplus
+    {
         let sql = "INSERT OR REPLACE INTO evicted \
                    (spacePrivateId, position, head, hash, feedPrivateId, sequence, actorId) \
                    SELECT spacePrivateId, position, head, hash, feedPrivateId, sequence, actorId \
                    FROM blocks WHERE blockId = ?1 AND head IS NOT NULL";
-        connection.prepare_cached(sql)?.execute([block_id])?;
-        connection
+        moment.prepare_cached(sql)?.execute([block_id])?;
+        moment
             .prepare_cached("DELETE FROM blocks WHERE blockId = ?1")?
             .execute([block_id])?;
         feed.state.evicted_through = feed.state.evicted_through.max(*position);
     }
-    feed.recede(connection)?;
-    space.forgotten = space.forgotten.max(forget(connection, space)?);
-    space.update(connection)?;
+    feed.recede(moment)?;
+    space.forgotten = space.forgotten.max(forget(moment, space)?);
+    space.update(moment)?;
     Ok(surplus.len() as u64)
 }
 
@@ -82,33 +82,28 @@ pub(super) fn evicted_under(
 }
 
 /// The newest position that need not be kept.
-fn evict_through(connection: &Connection, feed: &FeedRow, keep: Keep) -> Result<Option<u64>> {
+fn evict_through(moment: &Moment<'_>, feed: &FeedRow, keep: Keep) -> Result<Option<u64>> {
     match keep {
         Keep::All => Ok(None),
-        Keep::Newest(count) => {
-            let sql = "SELECT position FROM blocks WHERE feedPrivateId = ?1 AND position IS NOT NULL \
-                       ORDER BY position DESC LIMIT 1 OFFSET ?2";
-            let values = params![feed.private_id, signed(count)];
-            connection
-                .prepare_cached(sql)?
-                .query_row(values, |row| number(row, 0))
-                .optional()
-        }
+        Keep::Newest(count) => moment.highest_but(feed, count),
         Keep::Since(time_ms) => {
             // Times grow with positions, so the first block that is young enough
             // ends the walk.
-            let sql = "SELECT position, placedAt FROM blocks WHERE feedPrivateId = ?1 AND position IS NOT NULL \
-                       ORDER BY position";
-            let mut query = connection.prepare_cached(sql)?;
-            let mut rows = query.query([feed.private_id])?;
+            let sql = "SELECT placedAt FROM blocks WHERE blockId = ?1";
+            let mut query = moment.prepare_cached(sql)?;
             let mut through = None;
-            while let Some(row) = rows.next()? {
-                if number(row, 1)? >= time_ms {
-                    break;
+            loop {
+                let some = moment.first(feed, through.unwrap_or(0), u64::MAX, STRIDE)?;
+                if some.is_empty() {
+                    return Ok(through);
                 }
-                through = Some(number(row, 0)?);
+                for place in some {
+                    if query.query_row([place.block_id], |row| number(row, 0))? >= time_ms {
+                        return Ok(through);
+                    }
+                    through = Some(place.position);
+                }
             }
-            Ok(through)
         }
     }
 }

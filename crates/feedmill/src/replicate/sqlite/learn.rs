@@ -5,8 +5,10 @@
 //! Never: a block dropped because the authority does not have it: it waits, and
 //!        is pushed again.
 
+use super::moment::Moment;
 use super::row::{BLOCK_COLUMNS, COLUMNS, held, number, signed, unsigned_or_none, with_values};
 use super::space::{FeedRow, SpaceRow};
+use super::tail::Arrival;
 use blocklog::block::{BlockKey, Hash, Held};
 use blocklog::chain::{Sealed, Tip};
 use blocklog::replica::{
@@ -25,7 +27,7 @@ struct Found {
 }
 
 pub(super) struct Learner<'a> {
-    pub(super) connection: &'a Connection,
+    pub(super) moment: &'a Moment<'a>,
     pub(super) space: SpaceRow,
 }
 
@@ -53,7 +55,7 @@ impl Learner<'_> {
                 && let Some(found) = self.find(&feed, key)?
             {
                 let sql = "UPDATE blocks SET setAside = ?2 WHERE blockId = ?1";
-                self.connection
+                self.moment
                     .prepare_cached(sql)?
                     .execute(params![found.block_id, reason])?;
             }
@@ -70,12 +72,12 @@ impl Learner<'_> {
         for held in pulled.blocks {
             self.adopt_one(held, now_ms, &mut report)?;
         }
-        let mut lanes = lanes(self.connection, self.space.private_id)?;
+        let mut lanes = lanes(self.moment, self.space.private_id)?;
         for moved in advance(&mut lanes, pulled) {
-            put_lane(self.connection, self.space.private_id, &moved)?;
+            put_lane(self.moment, self.space.private_id, &moved)?;
         }
         self.space.upstream.epoch = Some(pulled.epoch);
-        self.space.update(self.connection)?;
+        self.space.update(self.moment)?;
         Ok(report)
     }
 
@@ -85,26 +87,30 @@ impl Learner<'_> {
             pulled.blocks.iter().map(|held| held.block.key()).collect();
         let mut missing = Vec::new();
         for lane in pulled.lanes {
-            let (column, id) = match &lane.target {
-                Target::Space => ("spacePrivateId", self.space.private_id),
+            let held = match &lane.target {
+                Target::Space => self.between(pulled.after, pulled.covered)?,
                 Target::Feed(feed) => match self.feed(feed)? {
-                    Some(feed) => ("feedPrivateId", feed.private_id),
+                    Some(feed) => {
+                        let all = usize::MAX;
+                        let held = self
+                            .moment
+                            .first(&feed, pulled.after, pulled.covered, all)?;
+                        held.iter().map(|place| place.block_id).collect()
+                    }
                     None => continue,
                 },
             };
-            let sql = format!(
-                "SELECT b.blockId, b.position, f.feedId, b.sequence, b.actorId FROM blocks AS b \
-                 JOIN feeds AS f USING (feedPrivateId) WHERE b.{column} = ?1 AND b.position > ?2 AND b.position <= ?3"
-            );
-            let mut query = self.connection.prepare_cached(&sql)?;
-            let mut rows =
-                query.query(params![id, signed(pulled.after), signed(pulled.covered)])?;
-            while let Some(row) = rows.next()? {
-                let (block_id, position): (i64, u64) = (row.get(0)?, number(row, 1)?);
+            let sql = "SELECT b.position, f.feedId, b.sequence, b.actorId FROM blocks AS b \
+                       JOIN feeds AS f USING (feedPrivateId) WHERE b.blockId = ?1";
+            let mut query = self.moment.prepare_cached(sql)?;
+            for block_id in held {
+                let mut rows = query.query([block_id])?;
+                let Some(row) = rows.next()? else { continue };
+                let position = number(row, 0)?;
                 let key = BlockKey {
-                    feed: row.get(2)?,
-                    sequence: number(row, 3)?,
-                    actor: row.get(4)?,
+                    feed: row.get(1)?,
+                    sequence: number(row, 2)?,
+                    actor: row.get(3)?,
                 };
                 if !present.contains(&key) && pulled.answers_for(&key.feed, position) {
                     missing.push(block_id);
@@ -112,6 +118,16 @@ impl Learner<'_> {
             }
         }
         Ok(missing)
+    }
+
+    /// The blocks of the space at positions in `(after, through]`.
+    fn between(&self, after: u64, through: u64) -> Result<Vec<i64>> {
+        let sql = "SELECT blockId FROM blocks WHERE spacePrivateId = ?1 AND position > ?2 AND position <= ?3";
+        let values = params![self.space.private_id, signed(after), signed(through)];
+        self.moment
+            .prepare_cached(sql)?
+            .query_map(values, |row| row.get(0))?
+            .collect()
     }
 
     fn adopt_one(&mut self, theirs: &Held, now_ms: u64, report: &mut Adopted) -> Result<()> {
@@ -122,7 +138,7 @@ impl Learner<'_> {
         let feed = match self.feed(&key.feed)? {
             Some(feed) => feed,
             None => FeedRow::insert(
-                self.connection,
+                self.moment,
                 &mut self.space,
                 &key.feed,
                 theirs.namespace.as_deref(),
@@ -136,7 +152,7 @@ impl Learner<'_> {
                     None => report.placed += 1,
                 }
                 if theirs.block.payload.size() == 0 && ours.has_data {
-                    purge_row(self.connection, ours.block_id)?;
+                    purge_row(self.moment, ours.block_id)?;
                 }
                 ours
             }
@@ -158,13 +174,18 @@ impl Learner<'_> {
     }
 
     fn feed(&self, feed: &str) -> Result<Option<FeedRow>> {
-        FeedRow::find(self.connection, &self.space.id, feed)
+        FeedRow::find(self.moment, &self.space.id, feed)
     }
 
     fn find(&self, feed: &FeedRow, key: &BlockKey) -> Result<Option<Found>> {
+        let found = self
+            .moment
+            .find(feed.private_id, key.sequence, &key.actor)?;
+        let Some(block_id) = found else {
+            return Ok(None);
+        };
         let sql = "SELECT blockId, hash, position, data IS NOT NULL AND length(data) > 0 FROM blocks \
-                   WHERE feedPrivateId = ?1 AND sequence = ?2 AND actorId = ?3";
-        let values = params![feed.private_id, signed(key.sequence), key.actor];
+                   WHERE blockId = ?1";
         let read = |row: &rusqlite::Row<'_>| {
             Ok(Found {
                 block_id: row.get(0)?,
@@ -173,9 +194,9 @@ impl Learner<'_> {
                 has_data: row.get(3)?,
             })
         };
-        self.connection
+        self.moment
             .prepare_cached(sql)?
-            .query_row(values, read)
+            .query_row([block_id], read)
             .optional()
     }
 
@@ -184,49 +205,55 @@ impl Learner<'_> {
         let sql = "UPDATE blocks SET position = NULL, head = NULL WHERE spacePrivateId = ?1 AND position = ?2 \
                    AND blockId != ?3";
         let values = params![self.space.private_id, signed(position), found.block_id];
-        let moved = self.connection.prepare_cached(sql)?.execute(values)?;
+        let moved = self.moment.prepare_cached(sql)?.execute(values)?;
         let sql =
             "UPDATE blocks SET position = ?2, placedAt = ?3, setAside = NULL WHERE blockId = ?1";
         let values = params![found.block_id, signed(position), signed(now_ms)];
-        self.connection.prepare_cached(sql)?.execute(values)?;
+        self.moment.prepare_cached(sql)?.execute(values)?;
         if feed.state.position_max < position {
             feed.state.position_max = position;
-            feed.advance(self.connection)?;
+            feed.advance(self.moment)?;
         }
         Ok(moved as u64)
     }
 
     fn unplace(&self, block_id: i64) -> Result<()> {
         let sql = "UPDATE blocks SET position = NULL, head = NULL WHERE blockId = ?1";
-        self.connection.prepare_cached(sql)?.execute([block_id])?;
+        self.moment.prepare_cached(sql)?.execute([block_id])?;
         Ok(())
     }
 
     /// Take in a block of the authority, not yet at its position.
     fn hold(&self, feed: &FeedRow, theirs: &Held) -> Result<Found> {
         let sql = format!(
-            "INSERT INTO blocks (spacePrivateId, namespacePrivateId, feedPrivateId, {BLOCK_COLUMNS}) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            "INSERT INTO blocks (blockId, spacePrivateId, namespacePrivateId, feedPrivateId, {BLOCK_COLUMNS}) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         );
+        let block_id = self.moment.next_block();
         with_values(&theirs.block, &theirs.hash, None, |values| {
-            let own: [&dyn ToSql; 3] = [
+            let own: [&dyn ToSql; 4] = [
+                &block_id,
                 &self.space.private_id,
                 &feed.namespace_private_id,
                 &feed.private_id,
             ];
             let all: Vec<&dyn ToSql> = own.into_iter().chain(values.iter().copied()).collect();
-            self.connection
-                .prepare_cached(&sql)?
-                .execute(all.as_slice())
+            self.moment.prepare_cached(&sql)?.execute(all.as_slice())
         })?;
-        let block_id = self.connection.last_insert_rowid();
+        self.moment.came(&Arrival {
+            block_id,
+            feed: feed.private_id,
+            sequence: theirs.block.sequence,
+            actor: &theirs.block.actor,
+            position: None,
+        });
         let sealed = Sealed {
             block: theirs.block.clone(),
             hash: theirs.hash,
         };
         let mut feed = feed.clone();
         feed.state.tip = Some(Tip::after(feed.state.tip.take(), &sealed));
-        feed.advance(self.connection)?;
+        feed.advance(self.moment)?;
         Ok(Found {
             block_id,
             hash: theirs.hash,
@@ -241,8 +268,8 @@ impl Learner<'_> {
             "INSERT INTO conflicts (spacePrivateId, feedPrivateId, {BLOCK_COLUMNS}) \
              SELECT spacePrivateId, feedPrivateId, {BLOCK_COLUMNS} FROM blocks WHERE blockId = ?1"
         );
-        self.connection.prepare_cached(&sql)?.execute([block_id])?;
-        self.connection
+        self.moment.prepare_cached(&sql)?.execute([block_id])?;
+        self.moment
             .prepare_cached("DELETE FROM blocks WHERE blockId = ?1")?
             .execute([block_id])?;
         Ok(())
@@ -253,7 +280,7 @@ impl Learner<'_> {
             "SELECT {COLUMNS} FROM conflicts AS b JOIN feeds AS f USING (feedPrivateId) \
              WHERE b.spacePrivateId = ?1 ORDER BY b.conflictId LIMIT 1000"
         );
-        let mut query = self.connection.prepare_cached(&sql)?;
+        let mut query = self.moment.prepare_cached(&sql)?;
         query.query_map([self.space.private_id], held)?.collect()
     }
 
@@ -262,17 +289,14 @@ impl Learner<'_> {
     pub(super) fn unplace_suspect(&self, position_max: u64) -> Result<u64> {
         let sql = "UPDATE blocks SET position = NULL, head = NULL WHERE spacePrivateId = ?1 AND position > ?2";
         let values = params![self.space.private_id, signed(position_max)];
-        let mut unplaced = self.connection.prepare_cached(sql)?.execute(values)?;
-        let lanes = lanes(self.connection, self.space.private_id)?;
-        let sql = "SELECT feedId, feedPrivateId FROM feeds WHERE spaceId = ?1";
-        let mut feeds = self.connection.prepare_cached(sql)?;
-        let mut rows = feeds.query([&self.space.id])?;
-        let sql = "UPDATE blocks SET position = NULL, head = NULL WHERE feedPrivateId = ?1 AND position IS NOT NULL";
-        let mut unplace = self.connection.prepare_cached(sql)?;
-        while let Some(row) = rows.next()? {
-            let (feed, private_id): (String, i64) = (row.get(0)?, row.get(1)?);
-            if !is_replicated(&lanes, &feed) {
-                unplaced += unplace.execute([private_id])?;
+        let mut unplaced = self.moment.prepare_cached(sql)?.execute(values)?;
+        let lanes = lanes(self.moment, self.space.private_id)?;
+        for feed in FeedRow::all(self.moment, &self.space)? {
+            if !is_replicated(&lanes, &feed.state.feed) {
+                for place in self.moment.first(&feed, 0, u64::MAX, usize::MAX)? {
+                    self.unplace(place.block_id)?;
+                    unplaced += 1;
+                }
             }
         }
         Ok(unplaced as u64)
@@ -295,23 +319,22 @@ pub(super) fn purge_row(connection: &Connection, block_id: i64) -> Result<()> {
 
 /// The lowest position held of a feed, or of the space.
 pub(super) fn held_from(
-    connection: &Connection,
+    moment: &Moment<'_>,
     space: &SpaceRow,
     target: &Target,
 ) -> Result<Option<u64>> {
-    let (column, id) = match target {
-        Target::Space => ("spacePrivateId", space.private_id),
-        Target::Feed(feed) => match FeedRow::find(connection, &space.id, feed)? {
-            Some(feed) => ("feedPrivateId", feed.private_id),
-            None => return Ok(None),
-        },
-    };
-    let sql = format!(
-        "SELECT position FROM blocks WHERE {column} = ?1 AND position IS NOT NULL ORDER BY position LIMIT 1"
-    );
-    connection
-        .prepare_cached(&sql)?
-        .query_row([id], |row| number(row, 0))
+    if let Target::Feed(feed) = target {
+        let Some(feed) = FeedRow::find(moment, &space.id, feed)? else {
+            return Ok(None);
+        };
+        let first = moment.first(&feed, 0, u64::MAX, 1)?;
+        return Ok(first.first().map(|place| place.position));
+    }
+    let sql = "SELECT position FROM blocks WHERE spacePrivateId = ?1 AND position IS NOT NULL \
+               ORDER BY position LIMIT 1";
+    moment
+        .prepare_cached(sql)?
+        .query_row([space.private_id], |row| number(row, 0))
         .optional()
 }
 

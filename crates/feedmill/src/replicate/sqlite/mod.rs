@@ -5,20 +5,27 @@
 //! Never: two writers at once; a reader that waits for one.
 //!
 //! One connection writes, behind a lock, each call one transaction. Readers take
-//! a connection from a small pool and see one snapshot. The file is its own: it
+//! a connection from a small pool and see one snapshot. The order of each feed is
+//! written later than its blocks ([`tail`]); whoever asks sees both as one. The file is its own: it
 //! shares nothing with the records, so it can be copied, moved or lost alone.
 
 mod append;
 mod keep;
 mod learn;
+mod moment;
 mod page;
 pub mod published;
 mod remembered;
 mod row;
 mod schema;
+mod slices;
 mod space;
+mod tail;
+#[cfg(test)]
+mod tail_tests;
 #[cfg(test)]
 mod tests;
+pub(super) mod within;
 
 use append::Batch;
 use blocklog::block::{BlockKey, Head, Held};
@@ -33,12 +40,15 @@ use blocklog::store::{
     Subscription,
 };
 use learn::Learner;
+pub(super) use moment::Moment;
 use parking_lot::Mutex;
 use remembered::Remembered;
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+use slices::Slices;
 use space::{FeedRow, SpaceRow};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tail::{TAIL_BLOCKS_MAX, Tail};
 
 /// Prepared statements each connection keeps.
 const STATEMENTS_MAX: usize = 64;
@@ -49,12 +59,16 @@ const READERS_MAX: usize = 16;
 /// How long to wait for another process that writes.
 const BUSY_MS_MAX: u64 = 10_000;
 
+/// How often a reader begins. It begins again only if a generation has left the tail since it
+/// began, which takes thousands of blocks.
+const LOOKS_MAX: usize = 100;
+
 /// How much of the file is read through the system's own cache, without copying:
 /// a page far from the last one read costs no more than a near one.
 const MMAP_BYTES_MAX: i64 = 16 << 30;
 
-/// Pages written before the file is brought up to date. A batch over a thousand
-/// feeds writes two thousand pages; the default would copy them all every time.
+/// Pages written before the file is brought up to date. The last pages of every table are written
+/// with each call: the more calls between, the fewer times they are copied.
 const CHECKPOINT_PAGES: i64 = 16_000;
 
 /// A log in one SQLite file.
@@ -62,6 +76,7 @@ const CHECKPOINT_PAGES: i64 = 16_000;
 pub struct SqliteLog {
     path: PathBuf,
     writer: Mutex<Writer>,
+    tail: Tail,
     readers: Mutex<Vec<Connection>>,
 }
 
@@ -70,6 +85,7 @@ pub struct SqliteLog {
 struct Writer {
     connection: Connection,
     known: Remembered,
+    slices: Slices,
 }
 
 impl SqliteLog {
@@ -78,18 +94,27 @@ impl SqliteLog {
     /// # Errors
     /// If the file cannot be opened or is of a later version.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::with_tail(path, TAIL_BLOCKS_MAX)
+    }
+
+    /// The same with generations of another size.
+    fn with_tail(path: &Path, tail_blocks_max: usize) -> Result<Self, StoreError> {
         let mut writer = connect(path).map_err(passing)?;
         if !schema::migrate(&mut writer).map_err(passing)? {
             return Err(StoreError::Damaged("the file is of a later version"));
         }
-        Ok(Self {
+        let log = Self {
             path: path.to_owned(),
             writer: Mutex::new(Writer {
                 connection: writer,
                 known: Remembered::default(),
+                slices: Slices::default(),
             }),
+            tail: Tail::new(tail_blocks_max),
             readers: Mutex::new(Vec::new()),
-        })
+        };
+        log.reading(|connection| moment::catch_up(connection, &log.tail))?;
+        Ok(log)
     }
 
     /// Write a copy of the log, as of now, to a new file.
@@ -133,16 +158,35 @@ impl SqliteLog {
     /// Run one transaction that writes. It is kept if `work` succeeds.
     pub(super) fn writing<T, E: From<StoreError>>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+        work: impl FnOnce(&Moment<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.transact(|moment, known| {
+            known.forget();
+            work(moment)
+        })
+    }
+
+    /// Run one transaction that writes. If it fails, all is as if it had not begun.
+    fn transact<T, E: From<StoreError>>(
+        &self,
+        work: impl FnOnce(&Moment<'_>, &mut Remembered) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut writer = self.writer.lock();
-        let Writer { connection, known } = &mut *writer;
-        known.forget();
+        let Writer {
+            connection,
+            known,
+            slices,
+        } = &mut *writer;
         let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = begun.map_err(passing)?;
-        let answer = work(&transaction)?;
-        transaction.commit().map_err(passing)?;
-        Ok(answer)
+        if known.check(&transaction).map_err(passing)? {
+            moment::catch_up(&transaction, &self.tail).map_err(passing)?;
+        }
+        let done = attempt(transaction, &self.tail, known, slices, work);
+        if done.is_err() {
+            known.forget();
+        }
+        done
     }
 
     /// Run one transaction that only adds blocks to `space`.
@@ -152,21 +196,11 @@ impl SqliteLog {
         now_ms: u64,
         work: impl FnOnce(Batch<'_>) -> Result<T, AppendError>,
     ) -> Result<T, AppendError> {
-        let mut writer = self.writer.lock();
-        let Writer { connection, known } = &mut *writer;
-        let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
-        let transaction = begun.map_err(passing)?;
-        known.check(&transaction).map_err(passing)?;
-        let row = known.take_space(&transaction, space).map_err(passing)?;
-        let row = row.ok_or(StoreError::UnknownSpace)?;
-        let done = work(Batch::new(&transaction, row, now_ms, known)).and_then(|answer| {
-            transaction.commit().map_err(passing)?;
-            Ok(answer)
-        });
-        if done.is_err() {
-            known.forget();
-        }
-        done
+        self.transact(|moment, known| {
+            let row = known.take_space(moment, space).map_err(passing)?;
+            let row = row.ok_or(StoreError::UnknownSpace)?;
+            work(Batch::new(moment, row, now_ms, known))
+        })
     }
 
     /// Run `work` on a connection for reading.
@@ -191,76 +225,76 @@ impl SqliteLog {
     fn look<T>(
         &self,
         space: &str,
-        work: impl FnOnce(&Connection, SpaceRow) -> rusqlite::Result<T>,
+        work: impl FnOnce(&Moment<'_>, SpaceRow) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let found = self.reading(|connection| {
-            let snapshot = connection.unchecked_transaction()?;
-            match SpaceRow::find(&snapshot, space)? {
-                Some(row) => work(&snapshot, row).map(Some),
-                None => Ok(None),
+            for _ in 0..LOOKS_MAX {
+                let snapshot = connection.unchecked_transaction()?;
+                let Some(moment) = Moment::of_reader(&snapshot, &self.tail)? else {
+                    continue;
+                };
+                return Ok(Ok(match SpaceRow::find(&moment, space)? {
+                    Some(row) => Some(work(&moment, row)?),
+                    None => None,
+                }));
             }
+            Ok(Err(StoreError::Damaged(
+                "the tables tell less than they told",
+            )))
         })?;
-        found.ok_or(StoreError::UnknownSpace)
+        found?.ok_or(StoreError::UnknownSpace)
     }
 
     /// Change a space in one transaction.
     fn change<T>(
         &self,
         space: &str,
-        work: impl FnOnce(&Connection, SpaceRow) -> rusqlite::Result<T>,
+        work: impl FnOnce(&Moment<'_>, SpaceRow) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
-        self.writing(|transaction| {
-            let row = find_space(transaction, space)?;
-            work(transaction, row).map_err(passing)
+        self.writing(|moment| {
+            let row = find_space(moment, space)?;
+            work(moment, row).map_err(passing)
         })
     }
 }
 
-/// Write the next blocks of a feed within a transaction of the caller's.
-pub(super) fn write_within(
-    transaction: &Transaction<'_>,
-    space: &str,
-    feed: &FeedName<'_>,
-    author: &Author,
-    drafts: &[Draft],
-    now_ms: u64,
-) -> Result<Vec<Held>, AppendError> {
-    let row = find_space(transaction, space)?;
-    Batch::new(transaction, row, now_ms, &mut Remembered::default()).write(feed, author, drafts)
-}
-
-/// Drop a feed and its blocks within a transaction of the caller's. Its id must
-/// never be used again.
-pub(super) fn drop_feed_within(
-    transaction: &Transaction<'_>,
-    space: &str,
-    feed: &str,
-) -> Result<(), StoreError> {
-    let mut row = find_space(transaction, space)?;
-    let Some(mut found) = FeedRow::find(transaction, space, feed).map_err(passing)? else {
-        return Ok(());
-    };
-    keep::evict(
-        transaction,
-        &mut row,
-        &mut found,
-        Keep::Newest(0),
-        usize::MAX,
-    )
-    .map_err(passing)?;
-    let sql = "DELETE FROM feeds WHERE feedPrivateId = ?1";
-    transaction
-        .prepare_cached(sql)
-        .and_then(|mut query| query.execute([found.private_id]))
-        .map_err(passing)?;
-    row.feed_count = row.feed_count.saturating_sub(1);
-    row.update(transaction).map_err(passing)
+/// Do the work and its share of the slices in a transaction that has begun, and commit.
+fn attempt<T, E: From<StoreError>>(
+    transaction: Transaction<'_>,
+    tail: &Tail,
+    known: &mut Remembered,
+    slices: &mut Slices,
+    work: impl FnOnce(&Moment<'_>, &mut Remembered) -> Result<T, E>,
+) -> Result<T, E> {
+    // Begun after the transaction, and so given up before it.
+    let attempt = tail.attempt();
+    let answer = work(&Moment::of_writer(&transaction, tail), known)?;
+    let mut cut = slices.clone();
+    let settled = cut.write(&transaction, tail, attempt.added())?;
+    transaction.commit().map_err(passing)?;
+    attempt.keep();
+    *slices = cut;
+    if let Some(through) = settled {
+        tail.settle(through);
+    }
+    Ok(answer)
 }
 
 fn find_space(connection: &Connection, space: &str) -> Result<SpaceRow, StoreError> {
     SpaceRow::find(connection, space)
         .map_err(passing)?
         .ok_or(StoreError::UnknownSpace)
+}
+
+fn find_block(
+    moment: &Moment<'_>,
+    space: &SpaceRow,
+    key: &BlockKey,
+) -> rusqlite::Result<Option<i64>> {
+    match FeedRow::find(moment, &space.id, &key.feed)? {
+        Some(feed) => moment.find(feed.private_id, key.sequence, &key.actor),
+        None => Ok(None),
+    }
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
@@ -345,26 +379,27 @@ impl LogStore for SqliteLog {
         start: &Start,
         max: PageMax,
     ) -> Result<Page, StoreError> {
-        self.look(space, |connection, row| {
+        self.look(space, |moment, row| {
             let lanes = match row.role {
                 Role::Authority => Default::default(),
-                Role::Replica => learn::lanes(connection, row.private_id)?,
+                Role::Replica => learn::lanes(moment, row.private_id)?,
             };
-            page::page(connection, row, &lanes, selection, start, max)
+            page::page(moment, row, &lanes, selection, start, max)
         })
     }
 
     fn block(&self, space: &str, key: &BlockKey) -> Result<Option<Held>, StoreError> {
-        self.look(space, |connection, row| {
+        self.look(space, |moment, row| {
+            let Some(block_id) = find_block(moment, &row, key)? else {
+                return Ok(None);
+            };
             let sql = format!(
-                "SELECT {} FROM blocks AS b JOIN feeds AS f USING (feedPrivateId) \
-                 WHERE f.spaceId = ?1 AND f.feedId = ?2 AND b.sequence = ?3 AND b.actorId = ?4",
+                "SELECT {} FROM blocks AS b JOIN feeds AS f USING (feedPrivateId) WHERE b.blockId = ?1",
                 row::COLUMNS
             );
-            let values = params![row.id, key.feed, row::signed(key.sequence), key.actor];
-            connection
+            moment
                 .prepare_cached(&sql)?
-                .query_row(values, row::held)
+                .query_row([block_id], row::held)
                 .optional()
         })
     }
@@ -433,15 +468,9 @@ impl LogStore for SqliteLog {
     }
 
     fn purge(&self, space: &str, key: &BlockKey) -> Result<bool, StoreError> {
-        self.change(space, |connection, row| {
-            let sql = "SELECT b.blockId FROM blocks AS b JOIN feeds AS f USING (feedPrivateId) \
-                       WHERE f.spaceId = ?1 AND f.feedId = ?2 AND b.sequence = ?3 AND b.actorId = ?4";
-            let values = params![row.id, key.feed, row::signed(key.sequence), key.actor];
-            let found: Option<i64> = connection.prepare_cached(sql)?.query_row(values, |row| row.get(0)).optional()?;
-            match found {
-                Some(block_id) => learn::purge_row(connection, block_id).map(|()| true),
-                None => Ok(false),
-            }
+        self.change(space, |moment, row| match find_block(moment, &row, key)? {
+            Some(block_id) => learn::purge_row(moment, block_id).map(|()| true),
+            None => Ok(false),
         })
     }
 }
@@ -515,20 +544,20 @@ impl ReplicaStore for SqliteLog {
         positions: &[(BlockKey, u64)],
         now_ms: u64,
     ) -> Result<Acknowledged, StoreError> {
-        self.change(space, |connection, space| {
-            Learner { connection, space }.acknowledge(positions, now_ms)
+        self.change(space, |moment, space| {
+            Learner { moment, space }.acknowledge(positions, now_ms)
         })
     }
 
     fn set_aside(&self, space: &str, blocks: &[(BlockKey, &str)]) -> Result<(), StoreError> {
-        self.change(space, |connection, space| {
-            Learner { connection, space }.set_aside(blocks)
+        self.change(space, |moment, space| {
+            Learner { moment, space }.set_aside(blocks)
         })
     }
 
     fn adopt(&self, space: &str, pulled: &Pulled<'_>, now_ms: u64) -> Result<Adopted, StoreError> {
-        self.change(space, |connection, space| {
-            Learner { connection, space }.adopt(pulled, now_ms)
+        self.change(space, |moment, space| {
+            Learner { moment, space }.adopt(pulled, now_ms)
         })
     }
 
@@ -553,7 +582,7 @@ impl ReplicaStore for SqliteLog {
             row.epoch = row.epoch.next();
             row.update(connection)?;
             Learner {
-                connection,
+                moment: connection,
                 space: row,
             }
             .unplace_suspect(position_max)
@@ -561,8 +590,6 @@ impl ReplicaStore for SqliteLog {
     }
 
     fn conflicts(&self, space: &str) -> Result<Vec<Held>, StoreError> {
-        self.look(space, |connection, space| {
-            Learner { connection, space }.conflicts()
-        })
+        self.look(space, |moment, space| Learner { moment, space }.conflicts())
     }
 }

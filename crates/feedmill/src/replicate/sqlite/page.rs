@@ -4,11 +4,12 @@
 //! Out:   a page whose cost depends on itself, not on the log.
 //! Never: a sort, or a scan of more index entries than the page holds.
 //!
-//! A space and a namespace have an index in position order. Several feeds are
-//! merged: from each its next few positions, from the index alone; rows are read
-//! for the blocks that made it onto the page.
+//! A space and a namespace have an index in position order. Feeds are merged:
+//! from each its next few positions, from its order alone; rows are read for the
+//! blocks that made it onto the page.
 
-use super::row::{COLUMNS, held, number, signed, sixteen};
+use super::moment::{Moment, Place};
+use super::row::{COLUMNS, OWN_COLUMNS, held, held_of, number, signed, sixteen};
 use super::space::{FeedRow, SpaceRow};
 use blocklog::block::{Head, Held};
 use blocklog::order::PendingKey;
@@ -18,10 +19,24 @@ use blocklog::store::Role;
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::LazyLock;
 
 /// Positions fetched from one feed at a time when feeds are merged.
 const CHUNK_MIN: usize = 4;
+
+/// A block that may stand at a position, if it does.
+static FETCH: LazyLock<String> = LazyLock::new(|| {
+    format!("SELECT {OWN_COLUMNS} FROM blocks AS b WHERE b.blockId = ?1 AND b.position = ?2")
+});
+
+/// The blocks of one feed, as far as the tables tell of them.
+static TOLD: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT {OWN_COLUMNS} FROM blockPlaces AS p CROSS JOIN blocks AS b ON b.blockId = p.blockId \
+         WHERE p.feedPrivateId = ?1 AND p.position > ?2 AND p.position <= ?3 ORDER BY p.position LIMIT ?4"
+    )
+});
 
 /// The selection, as the tables know it.
 enum Chosen {
@@ -31,7 +46,7 @@ enum Chosen {
 }
 
 pub(super) struct Reader<'a> {
-    connection: &'a Connection,
+    moment: &'a Moment<'a>,
     space: SpaceRow,
     chosen: Chosen,
     gather: Gather,
@@ -39,17 +54,17 @@ pub(super) struct Reader<'a> {
 
 /// Read one page. The caller holds a transaction open.
 pub(super) fn page(
-    connection: &Connection,
+    moment: &Moment<'_>,
     space: SpaceRow,
     lanes: &BTreeMap<Target, Lane>,
     selection: &Selection,
     start: &Start,
     max: PageMax,
 ) -> Result<Page> {
-    let settled = settled(connection, &space, lanes, selection)?;
-    let chosen = choose(connection, &space, selection)?;
+    let settled = settled(moment, &space, lanes, selection)?;
+    let chosen = choose(moment, &space, selection)?;
     let mut reader = Reader {
-        connection,
+        moment,
         space,
         chosen,
         gather: Gather::new(max),
@@ -65,7 +80,7 @@ pub(super) fn page(
     let head = if next.after == reader.space.position_max {
         Some(reader.space.head)
     } else {
-        head_at(connection, reader.space.private_id, next.after)?
+        head_at(moment, reader.space.private_id, next.after)?
     };
     Ok(Page {
         blocks,
@@ -140,12 +155,11 @@ impl Reader<'_> {
         let (column, id) = match &self.chosen {
             Chosen::Space(id) => ("spacePrivateId", *id),
             Chosen::Namespace(id) => ("namespacePrivateId", *id),
-            Chosen::Feeds(feeds) => {
-                let ids: Vec<i64> = feeds.iter().map(|feed| feed.private_id).collect();
-                return match ids.as_slice() {
-                    [] => Ok(()),
-                    [id] => self.walk("feedPrivateId", *id, after, through),
-                    _ => self.merge(&ids, after, through),
+            Chosen::Feeds(_) => {
+                let after = self.told(after, through)?;
+                return match self.gather.is_full() {
+                    true => Ok(()),
+                    false => self.merge(after, through),
                 };
             }
         };
@@ -163,7 +177,7 @@ impl Reader<'_> {
 
     /// Offer every row of a query, until the page is full.
     fn offer_rows(&mut self, sql: &str, values: &[&dyn ToSql]) -> Result<()> {
-        let mut query = self.connection.prepare_cached(sql)?;
+        let mut query = self.moment.prepare_cached(sql)?;
         let mut rows = query.query(values)?;
         while let Some(row) = rows.next()? {
             if !self.gather.offer(held(row)?) {
@@ -173,53 +187,76 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Merge several feeds: a heap of each one's next position.
-    fn merge(&mut self, ids: &[i64], after: u64, through: u64) -> Result<()> {
-        let chunk = (self.gather.wanted() / ids.len().max(1)).max(CHUNK_MIN);
-        let mut queues = Vec::with_capacity(ids.len());
-        let mut heap = BinaryHeap::with_capacity(ids.len());
-        for (index, &id) in ids.iter().enumerate() {
-            let mut queue = self.next_positions(id, after, through, chunk)?;
-            if let Some((position, block)) = queue.pop_front() {
-                heap.push(Reverse((position, block, index)));
-            }
-            queues.push((id, queue));
+    /// Offer what the tables tell of one feed below anything that waits in the tail. Returns how
+    /// far that goes.
+    fn told(&mut self, after: u64, through: u64) -> Result<u64> {
+        let Chosen::Feeds(feeds) = &self.chosen else {
+            return Ok(after);
+        };
+        let [feed] = feeds.as_slice() else {
+            return Ok(after);
+        };
+        let waits_from = self.moment.waits_from(feed, after);
+        let through = waits_from.map_or(through, |from| through.min(from.saturating_sub(1)));
+        if through <= after {
+            return Ok(after);
         }
-        let sql = format!(
-            "SELECT {COLUMNS} FROM blocks AS b JOIN feeds AS f USING (feedPrivateId) WHERE b.blockId = ?1"
-        );
-        let mut fetch = self.connection.prepare_cached(&sql)?;
-        while let Some(Reverse((position, block, index))) = heap.pop() {
-            if !self.gather.offer(fetch.query_row([block], held)?) {
+        let limit = signed(self.gather.wanted() as u64);
+        let values = params![feed.private_id, signed(after), signed(through), limit];
+        let mut query = self.moment.prepare_cached(&TOLD)?;
+        let mut rows = query.query(values)?;
+        let state = &feed.state;
+        while let Some(row) = rows.next()? {
+            let held = held_of(row, state.feed.clone(), state.namespace.clone())?;
+            if !self.gather.offer(held) {
                 break;
             }
-            let Some((id, queue)) = queues.get_mut(index) else {
-                break;
-            };
-            if queue.is_empty() {
-                *queue = self.next_positions(*id, position, through, chunk)?;
-            }
-            if let Some((position, block)) = queue.pop_front() {
-                heap.push(Reverse((position, block, index)));
-            }
         }
-        Ok(())
+        Ok(through)
     }
 
-    fn next_positions(
-        &self,
-        feed: i64,
-        after: u64,
-        through: u64,
-        chunk: usize,
-    ) -> Result<VecDeque<(u64, i64)>> {
-        let sql = "SELECT position, blockId FROM blocks WHERE feedPrivateId = ?1 AND position > ?2 AND position <= ?3 \
-                   ORDER BY position LIMIT ?4";
-        let mut query = self.connection.prepare_cached(sql)?;
-        let values = params![feed, signed(after), signed(through), signed(chunk as u64)];
-        query
-            .query_map(values, |row| Ok((number(row, 0)?, row.get(1)?)))?
-            .collect()
+    /// Merge several feeds: a heap of each one's next position.
+    fn merge(&mut self, after: u64, through: u64) -> Result<()> {
+        let Chosen::Feeds(feeds) = &self.chosen else {
+            return Ok(());
+        };
+        // Of several, twice a feed's share: to ask again costs more than to ask for some too many.
+        let share = self.gather.wanted() / feeds.len().max(1);
+        let chunk = match feeds.len() {
+            1 => share,
+            _ => (2 * share).max(CHUNK_MIN),
+        };
+        let mut queues = Vec::with_capacity(feeds.len());
+        let mut heap = BinaryHeap::with_capacity(feeds.len());
+        let next = |place: Place, index: usize| Reverse((place.position, place.block_id, index));
+        for (index, feed) in feeds.iter().enumerate() {
+            let mut queue = self.moment.lowest(feed, after, through, chunk)?.into_iter();
+            heap.extend(queue.next().map(|place| next(place, index)));
+            queues.push((feed, queue));
+        }
+        let mut fetch = self.moment.prepare_cached(&FETCH)?;
+        while let Some(Reverse((position, block, index))) = heap.pop() {
+            let Some((feed, queue)) = queues.get_mut(index) else {
+                break;
+            };
+            let state = &feed.state;
+            let there = fetch.query_row(params![block, signed(position)], |row| {
+                held_of(row, state.feed.clone(), state.namespace.clone())
+            });
+            if let Some(held) = there.optional()?
+                && !self.gather.offer(held)
+            {
+                break;
+            }
+            if queue.len() == 0 {
+                *queue = self
+                    .moment
+                    .lowest(feed, position, through, chunk)?
+                    .into_iter();
+            }
+            heap.extend(queue.next().map(|place| next(place, index)));
+        }
+        Ok(())
     }
 
     /// Offer what is not final: positions known ahead, then what waits.
@@ -238,7 +275,7 @@ impl Reader<'_> {
         let waiting = match &self.chosen {
             Chosen::Feeds(feeds) => {
                 let ids: Vec<i64> = feeds.iter().map(|feed| feed.private_id).collect();
-                pending_of_feeds(self.connection, &ids, behind, self.gather.wanted(), true)?
+                pending_of_feeds(self.moment, &ids, behind, self.gather.wanted(), true)?
             }
             Chosen::Space(_) => return self.pending(None, behind),
             Chosen::Namespace(id) => return self.pending(Some(*id), behind),
@@ -282,7 +319,7 @@ impl Reader<'_> {
         };
         let sql = "SELECT feedId, evictedThrough FROM feeds WHERE spaceId = ?1 AND evictedThrough > ?2 \
                    AND evictedThrough > 0 AND (?3 IS NULL OR namespacePrivateId = ?3) ORDER BY feedId";
-        let mut query = self.connection.prepare_cached(sql)?;
+        let mut query = self.moment.prepare_cached(sql)?;
         let values = params![self.space.id, signed(after), namespace];
         query
             .query_map(values, |row| Ok((row.get(0)?, number(row, 1)?)))?

@@ -9,6 +9,7 @@
 //! hidden. An account stands there under `at://did`, with its moment as revision.
 
 use super::append::Batch;
+use super::moment::Moment;
 use super::remembered::Remembered;
 use super::row::{number, signed};
 use super::space::SpaceRow;
@@ -17,7 +18,7 @@ use crate::replicate::event::{ACCOUNTS, AccountEvent, RecordEvent};
 use blocklog::chain::Draft;
 use blocklog::signature::Author;
 use blocklog::store::{AppendError, FeedName, StoreError};
-use rusqlite::{Connection, OptionalExtension, Result, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Result, params};
 use std::collections::BTreeSet;
 
 /// One thing to tell.
@@ -100,17 +101,17 @@ impl SqliteLog {
         to: Option<i64>,
         notices: &[Notice],
     ) -> std::result::Result<Told, PublishError> {
-        self.writing(|transaction| {
-            let stands = through(transaction, desk.space).map_err(passing)?;
+        self.writing(|moment| {
+            let stands = through(moment, desk.space).map_err(passing)?;
             if stands != from {
                 return Err(PublishError::Stale(from.unwrap_or(0)));
             }
-            let row = find_space(transaction, desk.space)?;
-            let told = tell(transaction, row, desk, notices)?;
+            let row = find_space(moment, desk.space)?;
+            let told = tell(moment, row, desk, notices)?;
             if let Some(to) = to {
                 let sql = "INSERT INTO publications (spaceId, through) VALUES (?1, ?2) \
                            ON CONFLICT (spaceId) DO UPDATE SET through = ?2";
-                transaction
+                moment
                     .prepare_cached(sql)
                     .and_then(|mut query| query.execute(params![desk.space, to]))
                     .map_err(passing)?;
@@ -156,7 +157,7 @@ fn through(connection: &Connection, space: &str) -> Result<Option<i64>> {
 }
 
 fn tell(
-    transaction: &Transaction<'_>,
+    moment: &Moment<'_>,
     row: SpaceRow,
     desk: &Desk<'_>,
     notices: &[Notice],
@@ -166,10 +167,10 @@ fn tell(
     let mut teller = Teller {
         space: row.private_id,
         ledger: Ledger {
-            connection: transaction,
+            connection: moment,
             space: desk.space,
         },
-        batch: Batch::new(transaction, row, now_ms, &mut known),
+        batch: Batch::new(moment, row, now_ms, &mut known),
         desk,
         now_ms,
         told: Told::default(),

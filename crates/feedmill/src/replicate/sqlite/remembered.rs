@@ -10,6 +10,7 @@
 //! remembered. SQLite counts what other processes write, and that count tells
 //! when to forget.
 
+use super::moment::Moment;
 use super::space::{FeedRow, SpaceRow};
 use rusqlite::{Connection, Result};
 use std::collections::HashMap;
@@ -37,16 +38,17 @@ impl Remembered {
         self.feed_count = 0;
     }
 
-    /// Forget everything if somebody else has written. The caller holds the write lock.
-    pub(super) fn check(&mut self, connection: &Connection) -> Result<()> {
+    /// Forget everything if somebody else has written, and tell so. The caller holds the write lock.
+    pub(super) fn check(&mut self, connection: &Connection) -> Result<bool> {
         let version = connection
             .prepare_cached("PRAGMA data_version")?
             .query_row([], |row| row.get(0))?;
-        if version != self.version {
+        let others_wrote = version != self.version;
+        if others_wrote {
             self.forget();
             self.version = version;
         }
-        Ok(())
+        Ok(others_wrote)
     }
 
     /// Take a space's row out, to be put back.
@@ -64,7 +66,7 @@ impl Remembered {
     /// Take a feed's row out, to be put back.
     pub(super) fn take_feed(
         &mut self,
-        connection: &Connection,
+        moment: &Moment<'_>,
         space: &SpaceRow,
         feed: &str,
     ) -> Result<Option<FeedRow>> {
@@ -73,7 +75,7 @@ impl Remembered {
             self.feed_count -= 1;
             return Ok(Some(row));
         }
-        FeedRow::newest(connection, &space.id, feed)
+        FeedRow::newest(moment, &space.id, feed)
     }
 
     /// Put back what an append leaves.

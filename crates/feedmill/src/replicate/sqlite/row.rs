@@ -8,12 +8,22 @@ use blocklog::block::{Block, Hash, Held, Payload, Predecessor};
 use rusqlite::types::ToSql;
 use rusqlite::{Result, Row};
 
-/// What every query of blocks selects, in this order, from `blocks AS b` or
-/// `conflicts AS b` joined with `feeds AS f`.
-pub(super) const COLUMNS: &str = "b.position, b.sequence, b.actorId, b.predSequence, b.predActorId, b.predHash, \
-     b.timestamp, b.data, b.purgedHash, b.purgedBytes, b.hash, b.signature, f.feedId, f.feedNamespace";
+/// The columns of a block itself, from `blocks AS b`.
+macro_rules! own {
+    () => {
+        "b.position, b.sequence, b.actorId, b.predSequence, b.predActorId, b.predHash, \
+         b.timestamp, b.data, b.purgedHash, b.purgedBytes, b.hash, b.signature"
+    };
+}
 
-/// The number of columns a block fills: all but the two of its feed.
+/// What a query selects of blocks whose feed is known, in this order, from `blocks AS b`.
+pub(super) const OWN_COLUMNS: &str = own!();
+
+/// What every other query of blocks selects, in this order, from `blocks AS b` or
+/// `conflicts AS b` joined with `feeds AS f`.
+pub(super) const COLUMNS: &str = concat!(own!(), ", f.feedId, f.feedNamespace");
+
+/// The columns a block fills: all but the two of its feed.
 pub(super) const BLOCK_COLUMNS: &str = "position, sequence, actorId, predSequence, predActorId, predHash, timestamp, data, purgedHash, purgedBytes, hash, signature";
 
 /// SQLite has signed integers only; ours are below 2^53.
@@ -65,6 +75,11 @@ fn damaged(column: usize, what: &'static str) -> rusqlite::Error {
 
 /// The block in a row that begins with [`COLUMNS`].
 pub(super) fn held(row: &Row<'_>) -> Result<Held> {
+    held_of(row, row.get(12)?, row.get(13)?)
+}
+
+/// The block of a feed in a row that begins with [`OWN_COLUMNS`].
+pub(super) fn held_of(row: &Row<'_>, feed: String, namespace: Option<String>) -> Result<Held> {
     let predecessor = match (unsigned_or_none(row, 3)?, row.get::<_, Option<String>>(4)?) {
         (Some(sequence), Some(actor)) => Some(Predecessor {
             sequence,
@@ -91,9 +106,9 @@ pub(super) fn held(row: &Row<'_>) -> Result<Held> {
     Ok(Held {
         position: unsigned_or_none(row, 0)?,
         hash: hash(row, 10)?,
-        namespace: row.get(13)?,
+        namespace,
         block: Block {
-            feed: row.get(12)?,
+            feed,
             actor: row.get(2)?,
             sequence: unsigned(row, 1)?,
             predecessor,

@@ -12,7 +12,7 @@
 use rusqlite::{Connection, TransactionBehavior};
 
 /// Each entry takes the file from its index to the next version.
-const MIGRATIONS: [&str; 4] = [V1, V2, V3, V4];
+const MIGRATIONS: [&str; 5] = [V1, V2, V3, V4, V5];
 
 const V1: &str = "
 CREATE TABLE spaces (
@@ -193,6 +193,53 @@ ALTER TABLE evicted ADD COLUMN actorId TEXT;
 CREATE INDEX evictedByKey ON evicted (feedPrivateId, sequence, actorId) WHERE feedPrivateId IS NOT NULL;
 UPDATE spaces SET forgottenThrough = (
     SELECT max(forgottenThrough, coalesce(max(position), 0)) FROM evicted WHERE evicted.spacePrivateId = spaces.spacePrivateId);
+";
+
+/// The order of each feed's blocks stands in tables of its own, so that it can be written later
+/// than the blocks and many at a time. They tell of every block up to `indexedThrough`; of those
+/// behind it they may tell, and the tail of the log does. No block above `touchedThrough` was ever
+/// deleted or moved, and no id up to it is used again.
+const V5: &str = "
+CREATE TABLE blockKeys (
+    feedPrivateId INTEGER NOT NULL,
+    sequence      INTEGER NOT NULL,
+    actorId       TEXT NOT NULL,
+    blockId       INTEGER NOT NULL,
+    PRIMARY KEY (feedPrivateId, sequence, actorId)
+) STRICT, WITHOUT ROWID;
+INSERT INTO blockKeys SELECT feedPrivateId, sequence, actorId, blockId FROM blocks
+    ORDER BY feedPrivateId, sequence, actorId;
+DROP INDEX blocksByKey;
+
+CREATE TABLE blockPlaces (
+    feedPrivateId INTEGER NOT NULL,
+    position      INTEGER NOT NULL,
+    blockId       INTEGER NOT NULL,
+    PRIMARY KEY (feedPrivateId, position)
+) STRICT, WITHOUT ROWID;
+INSERT INTO blockPlaces SELECT feedPrivateId, position, blockId FROM blocks WHERE position IS NOT NULL
+    ORDER BY feedPrivateId, position;
+DROP INDEX blocksByFeed;
+
+CREATE TABLE tail (
+    indexedThrough INTEGER NOT NULL,
+    touchedThrough INTEGER NOT NULL
+) STRICT;
+INSERT INTO tail SELECT coalesce(max(blockId), 0), 0 FROM blocks;
+
+CREATE TRIGGER blockDeleted AFTER DELETE ON blocks BEGIN
+    DELETE FROM blockKeys WHERE feedPrivateId = old.feedPrivateId AND sequence = old.sequence
+        AND actorId = old.actorId AND blockId = old.blockId;
+    DELETE FROM blockPlaces WHERE feedPrivateId = old.feedPrivateId AND position = old.position
+        AND blockId = old.blockId;
+    UPDATE tail SET touchedThrough = old.blockId WHERE touchedThrough < old.blockId;
+END;
+CREATE TRIGGER blockMoved AFTER UPDATE OF position ON blocks WHEN new.position IS NOT old.position BEGIN
+    DELETE FROM blockPlaces WHERE feedPrivateId = old.feedPrivateId AND position = old.position
+        AND blockId = old.blockId;
+    INSERT INTO blockPlaces SELECT new.feedPrivateId, new.position, new.blockId WHERE new.position IS NOT NULL;
+    UPDATE tail SET touchedThrough = old.blockId WHERE touchedThrough < old.blockId;
+END;
 ";
 
 /// Bring the file to the present version; false if it is of a later one, and left as it is.

@@ -4,6 +4,7 @@
 //! Out:   its counters and feeds, read once and written back once.
 //! Never: a counter written lower than it was read.
 
+use super::moment::Moment;
 use super::row::{hash, hash_or_none, number, signed, sixteen, unsigned_or_none};
 use blocklog::block::Head;
 use blocklog::chain::Tip;
@@ -218,29 +219,18 @@ impl FeedRow {
 
     /// The same, standing where its newest blocks stand. What the row itself
     /// holds is how the feed stood when blocks were last evicted from it.
-    pub(super) fn newest(connection: &Connection, space: &str, feed: &str) -> Result<Option<Self>> {
-        let mut found = Self::find(connection, space, feed)?;
+    pub(super) fn newest(moment: &Moment<'_>, space: &str, feed: &str) -> Result<Option<Self>> {
+        let mut found = Self::find(moment, space, feed)?;
         if let Some(row) = &mut found {
-            row.catch_up(connection)?;
+            row.catch_up(moment)?;
         }
         Ok(found)
     }
 
     /// Stand where the newest blocks stand.
-    pub(super) fn catch_up(&mut self, connection: &Connection) -> Result<()> {
-        let sql = "SELECT sequence, actorId, hash FROM blocks WHERE feedPrivateId = ?1 \
-                   ORDER BY sequence DESC, actorId DESC LIMIT 1";
-        let newest = connection
-            .prepare_cached(sql)?
-            .query_row([self.private_id], |row| {
-                Ok(Tip {
-                    sequence: number(row, 0)?,
-                    actor: row.get(1)?,
-                    hash: hash(row, 2)?,
-                })
-            })
-            .optional()?;
-        if let Some(tip) = newest
+    pub(super) fn catch_up(&mut self, moment: &Moment<'_>) -> Result<()> {
+        let newest = moment.newest(self.private_id)?;
+        if let Some(tip) = newest.map(|id| Self::tip(moment, id)).transpose()?
             && self
                 .state
                 .tip
@@ -249,15 +239,22 @@ impl FeedRow {
         {
             self.state.tip = Some(tip);
         }
-        let sql = "SELECT position FROM blocks WHERE feedPrivateId = ?1 AND position > ?2 \
-                   ORDER BY position DESC LIMIT 1";
-        let values = params![self.private_id, signed(self.state.position_max)];
-        let highest = connection
-            .prepare_cached(sql)?
-            .query_row(values, |row| number(row, 0))
-            .optional()?;
-        self.state.position_max = highest.unwrap_or(self.state.position_max);
+        let highest = moment.highest_but(self, 0)?.unwrap_or(0);
+        self.state.position_max = self.state.position_max.max(highest);
         Ok(())
+    }
+
+    fn tip(connection: &Connection, block_id: i64) -> Result<Tip> {
+        let sql = "SELECT sequence, actorId, hash FROM blocks WHERE blockId = ?1";
+        connection
+            .prepare_cached(sql)?
+            .query_row([block_id], |row| {
+                Ok(Tip {
+                    sequence: number(row, 0)?,
+                    actor: row.get(1)?,
+                    hash: hash(row, 2)?,
+                })
+            })
     }
 
     /// Add a feed, and count it in its space's row.
@@ -311,9 +308,16 @@ impl FeedRow {
         Ok(())
     }
 
+    /// Every feed of a space.
+    pub(super) fn all(connection: &Connection, space: &SpaceRow) -> Result<Vec<Self>> {
+        let sql = format!("SELECT {FEED_COLUMNS} FROM feeds WHERE spaceId = ?1");
+        let mut query = connection.prepare_cached(&sql)?;
+        query.query_map([&space.id], Self::read)?.collect()
+    }
+
     /// Feeds behind `after`, by id.
     pub(super) fn list(
-        connection: &Connection,
+        moment: &Moment<'_>,
         space: &SpaceRow,
         namespace: Option<&str>,
         after: &str,
@@ -325,25 +329,25 @@ impl FeedRow {
                 let sql = format!(
                     "SELECT {FEED_COLUMNS} FROM feeds WHERE spaceId = ?1 AND feedId > ?2 ORDER BY feedId LIMIT ?3"
                 );
-                let mut query = connection.prepare_cached(&sql)?;
+                let mut query = moment.prepare_cached(&sql)?;
                 query
                     .query_map(params![space.id, after, limit], Self::read)?
                     .collect::<Result<_>>()?
             }
             Some(namespace) => {
-                let Some(namespace) = space.namespace(connection, namespace, false)? else {
+                let Some(namespace) = space.namespace(moment, namespace, false)? else {
                     return Ok(Vec::new());
                 };
                 let sql = format!(
                     "SELECT {FEED_COLUMNS} FROM feeds WHERE namespacePrivateId = ?1 AND feedId > ?2 ORDER BY feedId LIMIT ?3"
                 );
-                let mut query = connection.prepare_cached(&sql)?;
+                let mut query = moment.prepare_cached(&sql)?;
                 query
                     .query_map(params![namespace, after, limit], Self::read)?
                     .collect::<Result<_>>()?
             }
         };
-        let stand = |mut row: Self| row.catch_up(connection).map(|()| row.state);
+        let stand = |mut row: Self| row.catch_up(moment).map(|()| row.state);
         rows.into_iter().map(stand).collect()
     }
 }

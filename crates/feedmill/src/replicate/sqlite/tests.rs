@@ -16,6 +16,9 @@ use std::ops::Deref;
 use suite::promises;
 use tempfile::TempDir;
 
+/// Generations so small that everything happens at their borders.
+const TAIL_BLOCKS: usize = 5;
+
 /// A store in a directory that goes with it.
 #[derive(Debug)]
 struct Scratch {
@@ -28,7 +31,7 @@ impl Scratch {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log.db");
         make(&path);
-        let log = SqliteLog::open(&path).unwrap();
+        let log = SqliteLog::with_tail(&path, TAIL_BLOCKS).unwrap();
         Self { log, directory }
     }
 }
@@ -179,6 +182,7 @@ fn a_file_that_remembers_only_heads_has_forgotten_its_evicted_blocks() {
     scratch.evict("s", "f0", Keep::Newest(2), 9).unwrap();
     let path = scratch.directory.path().join("log.db");
     let old = rusqlite::Connection::open(&path).unwrap();
+    old.execute_batch(UNDO_V5).unwrap();
     old.execute_batch(
         "DROP INDEX evictedByKey; ALTER TABLE evicted DROP COLUMN feedPrivateId; \
          ALTER TABLE evicted DROP COLUMN sequence; ALTER TABLE evicted DROP COLUMN actorId; \
@@ -192,6 +196,46 @@ fn a_file_that_remembers_only_heads_has_forgotten_its_evicted_blocks() {
     let forgotten: i64 = old.query_row(forgotten, [], |row| row.get(0)).unwrap();
     assert_eq!(forgotten, 3);
     assert!(log.head("s", 2).unwrap().is_some());
+}
+
+/// Makes of a file one of the fourth version, whose indexes were kept with every block.
+const UNDO_V5: &str = "DROP TRIGGER blockDeleted; DROP TRIGGER blockMoved; \
+    DROP TABLE blockKeys; DROP TABLE blockPlaces; DROP TABLE tail; \
+    CREATE UNIQUE INDEX blocksByKey ON blocks (feedPrivateId, sequence, actorId); \
+    CREATE UNIQUE INDEX blocksByFeed ON blocks (feedPrivateId, position) WHERE position IS NOT NULL; \
+    PRAGMA user_version = 4";
+
+#[test]
+fn a_file_whose_feeds_were_indexes_answers_the_same_pages() {
+    use blocklog::page::Selection;
+    use blocklog::store::Role;
+    let scratch = opened(Role::Authority);
+    fill(&scratch, 60);
+    scratch
+        .evict("s", "f1", blocklog::store::Keep::Newest(7), 99)
+        .unwrap();
+    let path = scratch.directory.path().join("log.db");
+    let all = blocklog::page::PageMax {
+        blocks: 100,
+        bytes: 1 << 20,
+    };
+    let start = blocklog::page::Start {
+        after: 0,
+        pending: blocklog::page::PendingStart::Excluded,
+    };
+    let pages = |log: &SqliteLog| {
+        let feeds =
+            |names: &[&str]| Selection::Feeds(names.iter().map(|&one| one.into()).collect());
+        [feeds(&["f1"]), feeds(&["f0", "f1", "f3"]), Selection::Space]
+            .map(|selection| log.page("s", &selection, &start, all).unwrap())
+    };
+    let before = pages(&scratch);
+    let old = rusqlite::Connection::open(&path).unwrap();
+    old.execute_batch(UNDO_V5).unwrap();
+    let log = SqliteLog::open(&path).unwrap();
+    assert_eq!(pages(&log), before);
+    fill(&log, 5);
+    assert_eq!(log.space("s").unwrap().unwrap().position_max, 65);
 }
 
 fn opened(role: blocklog::store::Role) -> Scratch {
@@ -327,4 +371,45 @@ fn no_page_of_waiting_blocks_costs_more_as_more_of_them_wait_or_are_placed() {
             effort::is_flat(&format!("{selection:?} of {large:?}"), few, many);
         }
     }
+}
+
+/// SQLite maps two GiB unless it is compiled to map more; the build's settings say so.
+#[test]
+fn a_log_of_many_gigabytes_is_read_without_copying() {
+    let scratch = opened(blocklog::store::Role::Authority);
+    let mapped = scratch.reading(|connection| {
+        connection.pragma_query_value(None, "mmap_size", |row| row.get::<_, i64>(0))
+    });
+    assert_eq!(mapped.unwrap(), super::MMAP_BYTES_MAX);
+}
+
+/// The tail that is read from a file names the position a block had; its authority may move it.
+#[test]
+fn a_block_that_moved_after_the_file_was_opened_stands_in_one_place() {
+    use blocklog::page::{PageMax, PendingStart, Selection, Start};
+    use blocklog::store::{Keep, ReplicaStore as _, Role};
+    let scratch = opened(Role::Replica);
+    fill(&scratch, 5);
+    let max = PageMax {
+        blocks: 10,
+        bytes: 1 << 20,
+    };
+    let key = |log: &SqliteLog| log.pending("s", None, &[], max).unwrap()[0].block.key();
+    let first = key(&scratch);
+    scratch.acknowledge("s", &[(first.clone(), 1)], 1).unwrap();
+    let again = SqliteLog::open(&scratch.directory.path().join("log.db")).unwrap();
+    again.acknowledge("s", &[(first, 2)], 1).unwrap();
+    let start = Start {
+        after: 0,
+        pending: PendingStart::All,
+    };
+    let feed = Selection::Feeds(vec!["f0".into()]);
+    let page = again.page("s", &feed, &start, max).unwrap();
+    let placed: Vec<u64> = page
+        .blocks
+        .iter()
+        .filter_map(|held| held.position)
+        .collect();
+    assert_eq!((placed, page.blocks.len()), (vec![2], 5));
+    assert_eq!(again.evict("s", "f0", Keep::Newest(0), 9).unwrap(), 1);
 }

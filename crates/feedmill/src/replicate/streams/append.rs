@@ -9,13 +9,13 @@ use super::reply::{Refusal, Reply};
 use super::stream::{Presence, SPACE, Stream, signed};
 use crate::metrics as names;
 use crate::replicate::log::Log;
-use crate::replicate::sqlite::write_within;
+use crate::replicate::sqlite::{Moment, within};
 use axum::http::{HeaderMap, StatusCode};
 use blocklog::chain::Draft;
 use blocklog::signature::Author;
 use blocklog::store::FeedName;
 use metrics::counter;
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{OptionalExtension, params};
 use serde_json::value::RawValue;
 use std::collections::BTreeSet;
 
@@ -48,21 +48,15 @@ impl Content {
 
     /// The first bytes, or messages, of the append that follows `position`.
     pub(super) fn part_of_next(
-        transaction: &Transaction<'_>,
+        moment: &Moment<'_>,
         source: &Stream,
         position: u64,
         count: u64,
     ) -> Result<Self, Refusal> {
         let beyond = || Refusal::bad("Stream-Fork-Sub-Offset lies beyond the next append");
         let count = usize::try_from(count).map_err(|_| beyond())?;
-        let sql = "SELECT b.data FROM blocks AS b JOIN feeds AS f USING (feedPrivateId) \
-                   WHERE f.spaceId = ?1 AND f.feedId = ?2 AND b.position > ?3 AND b.position <= ?4 \
-                   ORDER BY b.position LIMIT 1";
-        for (feed, through) in source.segments(transaction)? {
-            let values = params![SPACE, feed, signed(position), signed(through)];
-            let data: Option<Vec<u8>> = transaction
-                .query_row(sql, values, |row| row.get(0))
-                .optional()?;
+        for (feed, through) in source.segments(moment)? {
+            let data = within::first_payload(moment, SPACE, &feed, position, through)?;
             let Some(data) = data else { continue };
             if !source.is_json() {
                 return data
@@ -94,7 +88,7 @@ fn messages(body: &[u8]) -> Option<Vec<&RawValue>> {
 
 /// Write one block and move the tail.
 pub(super) fn write_content(
-    transaction: &Transaction<'_>,
+    moment: &Moment<'_>,
     stream: &mut Stream,
     actor: &str,
     content: Content,
@@ -109,8 +103,8 @@ pub(super) fn write_content(
         feed: &feed,
         namespace: None,
     };
-    let written = write_within(
-        transaction,
+    let written = within::write(
+        moment,
         SPACE,
         &name,
         &Author::named(actor),
@@ -155,13 +149,13 @@ pub(super) fn post(
         body,
     };
     let now_ms = log.now_ms();
-    let (stream, reply) = log.store().writing(|transaction| {
-        let mut stream = match Stream::enter(transaction, path, now_ms)? {
+    let (stream, reply) = log.store().writing(|moment| {
+        let mut stream = match Stream::enter(moment, path, now_ms)? {
             Presence::Absent => return Err(Refusal::absent()),
             Presence::Gone => return Err(Refusal::gone()),
             Presence::Live(stream) => stream,
         };
-        let reply = apply(transaction, &mut stream, &wish, now_ms)?;
+        let reply = apply(moment, &mut stream, &wish, now_ms)?;
         Ok((stream, reply))
     })?;
     log.tell(
@@ -180,7 +174,7 @@ pub(super) fn post(
 }
 
 fn apply(
-    transaction: &Transaction<'_>,
+    moment: &Moment<'_>,
     stream: &mut Stream,
     wish: &Wish<'_>,
     now_ms: u64,
@@ -188,7 +182,7 @@ fn apply(
     let content = content_of(stream, wish)?;
     let appends = content.is_some();
     if let Some(producer) = &wish.producer
-        && let Claim::Repeat(highest) = claim(transaction, stream, producer)?
+        && let Claim::Repeat(highest) = claim(moment, stream, producer)?
     {
         return Ok(done(
             stream,
@@ -215,15 +209,15 @@ fn apply(
             Some(producer) => format!("producer:{}", producer.id),
             None => "stream".to_owned(),
         };
-        write_content(transaction, stream, &actor, content, now_ms)?;
+        write_content(moment, stream, &actor, content, now_ms)?;
     }
     stream.closed |= wish.closes;
     stream.touched_ms = now_ms;
-    stream.update(transaction)?;
+    stream.update(moment)?;
     let Some(producer) = &wish.producer else {
         return Ok(done(stream, StatusCode::NO_CONTENT, None));
     };
-    remember(transaction, stream, producer)?;
+    remember(moment, stream, producer)?;
     let status = if appends {
         StatusCode::OK
     } else {
@@ -250,14 +244,10 @@ fn content_of(stream: &Stream, wish: &Wish<'_>) -> Result<Option<Content>, Refus
 }
 
 /// Judge a producer by what is remembered of it.
-fn claim(
-    transaction: &Transaction<'_>,
-    stream: &Stream,
-    producer: &Producer,
-) -> Result<Claim, Refusal> {
+fn claim(moment: &Moment<'_>, stream: &Stream, producer: &Producer) -> Result<Claim, Refusal> {
     let sql = "SELECT epoch, sequence FROM producers WHERE streamId = ?1 AND producerId = ?2";
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
-    let known = transaction
+    let known = moment
         .query_row(sql, params![stream.id, producer.id], read)
         .optional()?;
     let Some((epoch, last)) = known else {
@@ -301,11 +291,7 @@ fn closed(stream: &Stream) -> Refusal {
     Refusal::Answer(Box::new(reply))
 }
 
-fn remember(
-    transaction: &Transaction<'_>,
-    stream: &Stream,
-    producer: &Producer,
-) -> Result<(), Refusal> {
+fn remember(moment: &Moment<'_>, stream: &Stream, producer: &Producer) -> Result<(), Refusal> {
     let sql = "INSERT OR REPLACE INTO producers (streamId, producerId, epoch, sequence) VALUES (?1, ?2, ?3, ?4)";
     let values = params![
         stream.id,
@@ -313,7 +299,7 @@ fn remember(
         signed(producer.epoch),
         signed(producer.sequence)
     ];
-    transaction.execute(sql, values)?;
+    moment.execute(sql, values)?;
     Ok(())
 }
 

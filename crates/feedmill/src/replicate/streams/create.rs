@@ -10,8 +10,8 @@ use super::offset;
 use super::reply::{Refusal, Reply};
 use super::stream::{FORK_DEPTH_MAX, Fork, Presence, Stream};
 use crate::replicate::log::Log;
+use crate::replicate::sqlite::Moment;
 use axum::http::{HeaderMap, StatusCode};
-use rusqlite::Transaction;
 
 /// The content type of a stream that names none.
 const CONTENT_TYPE_DEFAULT: &str = "application/octet-stream";
@@ -70,8 +70,8 @@ pub(super) fn put(
     };
     let (now_ms, streams_max) = (log.now_ms(), log.limits().space_feeds_max);
     let (stream, created) =
-        log.store().writing(
-            |transaction| match Stream::enter(transaction, path, now_ms)? {
+        log.store()
+            .writing(|moment| match Stream::enter(moment, path, now_ms)? {
                 Presence::Gone => Err(Refusal::conflict(
                     "the stream was deleted and its forks still need it",
                 )),
@@ -79,15 +79,14 @@ pub(super) fn put(
                 Presence::Live(_) => Err(Refusal::conflict(
                     "a stream with another configuration exists",
                 )),
-                Presence::Absent if Stream::are_at_least(transaction, streams_max)? => {
+                Presence::Absent if Stream::are_at_least(moment, streams_max)? => {
                     let told = "there are as many streams as log.space_feeds_max allows";
                     Err(Refusal::status(StatusCode::FORBIDDEN, told))
                 }
                 Presence::Absent => {
-                    create(transaction, &wish, body, now_ms).map(|stream| (stream, true))
+                    create(moment, &wish, body, now_ms).map(|stream| (stream, true))
                 }
-            },
-        )?;
+            })?;
     let status = if created {
         StatusCode::CREATED
     } else {
@@ -133,7 +132,7 @@ impl Wish<'_> {
 }
 
 fn create(
-    transaction: &Transaction<'_>,
+    moment: &Moment<'_>,
     wish: &Wish<'_>,
     body: &[u8],
     now_ms: u64,
@@ -141,7 +140,7 @@ fn create(
     let (source, taken) = match &wish.fork {
         None => (None, None),
         Some(fork) => {
-            let (source, position, taken) = fork_point(transaction, wish, fork, now_ms)?;
+            let (source, position, taken) = fork_point(moment, wish, fork, now_ms)?;
             (Some((source, fork, position)), taken)
         }
     };
@@ -173,23 +172,23 @@ fn create(
         }),
     };
     let content = Content::first(&stream, body)?;
-    stream.insert(transaction)?;
+    stream.insert(moment)?;
     for content in taken.into_iter().chain(content) {
-        write_content(transaction, &mut stream, "stream", content, now_ms)?;
+        write_content(moment, &mut stream, "stream", content, now_ms)?;
     }
-    stream.update(transaction)?;
+    stream.update(moment)?;
     Ok(stream)
 }
 
 /// The source of a fork, the position it leaves at, and the part of the next
 /// append it takes along.
 fn fork_point(
-    transaction: &Transaction<'_>,
+    moment: &Moment<'_>,
     wish: &Wish<'_>,
     fork: &ForkWish,
     now_ms: u64,
 ) -> Result<(Stream, u64, Option<Content>), Refusal> {
-    let source = match Stream::enter(transaction, &fork.source_path, now_ms)? {
+    let source = match Stream::enter(moment, &fork.source_path, now_ms)? {
         Presence::Absent => return Err(Refusal::absent()),
         Presence::Gone => return Err(Refusal::conflict("the source was deleted")),
         Presence::Live(source) => source,
@@ -206,16 +205,13 @@ fn fork_point(
     if position > source.position {
         return Err(Refusal::bad("Stream-Fork-Offset lies beyond the stream"));
     }
-    if source.segments(transaction)?.len() >= FORK_DEPTH_MAX {
+    if source.segments(moment)?.len() >= FORK_DEPTH_MAX {
         return Err(Refusal::bad("forks of forks go too deep"));
     }
     let taken = match fork.sub_offset {
         0 => None,
         sub_offset => Some(Content::part_of_next(
-            transaction,
-            &source,
-            position,
-            sub_offset,
+            moment, &source, position, sub_offset,
         )?),
     };
     Ok((source, position, taken))

@@ -129,9 +129,9 @@ fn open(log: &Log) -> Result<(), Refusal> {
 /// End streams whose time is over, some at a time. Blocks.
 pub(super) fn sweep(log: &Log) -> Result<(), StoreError> {
     let now_ms = log.now_ms();
-    let swept = log.store().writing(|transaction| {
-        for stream in Stream::expired(transaction, now_ms)? {
-            stream.end(transaction)?;
+    let swept = log.store().writing(|moment| {
+        for stream in Stream::expired(moment, now_ms)? {
+            stream.end(moment)?;
         }
         Ok(())
     });
@@ -154,13 +154,12 @@ async fn blocking(
 /// `DELETE`. Blocks.
 fn delete(log: &Log, path: &str) -> Result<Reply, Refusal> {
     let now_ms = log.now_ms();
-    log.store().writing(
-        |transaction| match Stream::enter(transaction, path, now_ms)? {
+    log.store()
+        .writing(|moment| match Stream::enter(moment, path, now_ms)? {
             Presence::Absent => Err(Refusal::absent()),
             Presence::Gone => Err(Refusal::gone()),
-            Presence::Live(stream) => stream.end(transaction),
-        },
-    )?;
+            Presence::Live(stream) => stream.end(moment),
+        })?;
     Ok(Reply::new(StatusCode::NO_CONTENT))
 }
 

@@ -159,10 +159,10 @@ fn touch(log: &Log, stream: &Stream, now_ms: u64) -> Result<(), Refusal> {
     if stream.lifetime.ttl_seconds.is_none() || now_ms < stream.touched_ms + TOUCH_MS_MIN {
         return Ok(());
     }
-    log.store().writing(|transaction| {
-        if let Some(mut held) = Stream::by_id(transaction, stream.id)? {
+    log.store().writing(|moment| {
+        if let Some(mut held) = Stream::by_id(moment, stream.id)? {
             held.touched_ms = now_ms;
-            held.update(transaction)?;
+            held.update(moment)?;
         }
         Ok(())
     })

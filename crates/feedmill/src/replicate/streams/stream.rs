@@ -10,8 +10,8 @@
 
 use super::header::Lifetime;
 use super::reply::Refusal;
-use crate::replicate::sqlite::drop_feed_within;
-use rusqlite::{Connection, OptionalExtension, Result, Row, Transaction, params};
+use crate::replicate::sqlite::{Moment, within};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
 /// The space all streams live in.
 pub(in crate::replicate) const SPACE: &str = "streams";
@@ -209,18 +209,14 @@ impl Stream {
     }
 
     /// What stands at `path` now; a stream whose time is over is ended first.
-    pub(super) fn enter(
-        transaction: &Transaction<'_>,
-        path: &str,
-        now_ms: u64,
-    ) -> Result<Presence, Refusal> {
-        if let Some(stream) = Self::by_path(transaction, path)?
+    pub(super) fn enter(moment: &Moment<'_>, path: &str, now_ms: u64) -> Result<Presence, Refusal> {
+        if let Some(stream) = Self::by_path(moment, path)?
             && !stream.deleted
             && stream.is_expired(now_ms)
         {
-            stream.end(transaction)?;
+            stream.end(moment)?;
         }
-        Ok(Self::look(transaction, path, now_ms)?)
+        Ok(Self::look(moment, path, now_ms)?)
     }
 
     pub(super) fn has_forks(&self, connection: &Connection) -> Result<bool> {
@@ -232,20 +228,20 @@ impl Stream {
 
     /// End the stream. While forks read it, it only disappears; the last fork
     /// takes it along.
-    pub(super) fn end(mut self, transaction: &Transaction<'_>) -> Result<(), Refusal> {
-        if self.has_forks(transaction)? {
+    pub(super) fn end(mut self, moment: &Moment<'_>) -> Result<(), Refusal> {
+        if self.has_forks(moment)? {
             self.deleted = true;
-            return Ok(self.update(transaction)?);
+            return Ok(self.update(moment)?);
         }
         let mut next = Some(self);
         while let Some(stream) = next.take() {
-            transaction.execute("DELETE FROM producers WHERE streamId = ?1", [stream.id])?;
-            transaction.execute("DELETE FROM streams WHERE streamId = ?1", [stream.id])?;
-            drop_feed_within(transaction, SPACE, &stream.feed())?;
+            moment.execute("DELETE FROM producers WHERE streamId = ?1", [stream.id])?;
+            moment.execute("DELETE FROM streams WHERE streamId = ?1", [stream.id])?;
+            within::drop_feed(moment, SPACE, &stream.feed())?;
             if let Some(fork) = &stream.fork
-                && let Some(source) = Self::by_id(transaction, fork.source)?
+                && let Some(source) = Self::by_id(moment, fork.source)?
                 && source.deleted
-                && !source.has_forks(transaction)?
+                && !source.has_forks(moment)?
             {
                 next = Some(source);
             }
