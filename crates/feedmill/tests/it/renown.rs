@@ -220,7 +220,7 @@ fn written(records: usize) -> (i64, i64) {
         "tally",
         "voice",
         "rung",
-        "reference",
+        "sheet",
     ] {
         for event in ["INSERT", "DELETE", "UPDATE"] {
             count.push_str(&format!(

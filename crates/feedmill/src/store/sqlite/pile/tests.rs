@@ -1,3 +1,5 @@
+//! A pile beside a plain set of the same entries, and the sheets that it lies on.
+
 use super::*;
 use std::collections::BTreeSet;
 
