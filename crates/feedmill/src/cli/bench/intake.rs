@@ -4,8 +4,9 @@
 //! without frames. Then frames are made in slices, unmeasured, and taken in by
 //! the stage itself in batches as large as a full channel gives. The processor
 //! time is that of the whole process, the writer's thread, its checkpoints and
-//! the closing of the store included. Who catches up goes on as it came so far:
-//! the store stays open, with what it remembers of the rows before.
+//! the closing of the store included, and whatever the filling left for the next
+//! checkpoint. Who catches up goes on as it came so far: the store stays open,
+//! with what it remembers of the rows before.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -77,12 +78,6 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
     let mut world = World::new(scale)?;
     let rows = (ROWS as f64 * scale) as usize;
     world.fill(&*store, decoder.checker(), rows)?;
-    // The checkpoint that the filling left behind is not the frames' to pay.
-    rusqlite::Connection::open(folder.join("store.db"))?.query_row(
-        "PRAGMA wal_checkpoint(TRUNCATE)",
-        [],
-        |_| Ok(()),
-    )?;
 
     let (events, batch_max) = ((EVENTS as f64 * scale) as usize, config.intake.batch_max);
     let mut intake = Intake::new(

@@ -7,11 +7,11 @@
 //! An index dirties a page for every entry that comes in no order, and a page
 //! costs ten times what its entry does: it is found, logged, summed and copied
 //! back. So entries are packed into *sheets* of one page, and sheets stand in
-//! levels, each sixteen times as large as the one above. What a transaction
+//! levels, each eight times as large as the one above. What a transaction
 //! adds is merged into a small level, where many fall on one sheet. What is too
 //! much there moves on, a stretch of neighbours at a time, into the sheets of
-//! the next level at the same place. An entry is written some twenty-five
-//! times on its way down, but a hundred at once each time.
+//! the next level at the same place. An entry is written some twenty times on
+//! its way down, but a hundred at once each time.
 //!
 //! What is taken away is not looked for: its end is added, and where the two
 //! meet on their way down both vanish. Of one thing no level holds more than one
@@ -31,9 +31,9 @@ use sheet::{ENTRY_BYTES_MAX, Entries, Sheet, Sign, cut, signed, split};
 
 /// Entries of the first level; each further one may hold [`LEVEL_RATIO`] times as many.
 const FIRST_MAX: usize = 4_096;
-const LEVEL_RATIO: usize = 16;
-/// Levels of a pile: the last one would hold a million millions.
-const LEVELS_MAX: usize = 8;
+const LEVEL_RATIO: usize = 8;
+/// Levels of a pile: the last one would hold five hundred thousand millions.
+const LEVELS_MAX: usize = 10;
 /// Entries that move down at once, at least.
 const MOVED_MIN: usize = 1_024;
 /// Sheets looked up at once for a move.
