@@ -28,8 +28,11 @@ pub(in crate::store::sqlite) struct Descent<'a> {
     prefix: Vec<u8>,
     heads: Vec<Head>,
     /// What the transaction added and no level holds yet.
-    added: Option<Peekable<Rev<btree_set::Range<'a, Box<[u8]>>>>>,
+    added: Option<Peekable<Waiting<'a>>>,
 }
+
+/// Entries that wait for the end of their transaction, the largest first.
+type Waiting<'a> = Rev<btree_set::Range<'a, Box<[u8]>>>;
 
 impl std::fmt::Debug for Descent<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
