@@ -67,13 +67,9 @@ const LOOKS_MAX: usize = 100;
 /// a page far from the last one read costs no more than a near one.
 const MMAP_BYTES_MAX: i64 = 16 << 30;
 
-/// Bytes of a page in a new file: twice as many as usual, so that ten million blocks lie one level
-/// less deep, and what leads to them is half as large.
-const PAGE_BYTES: u32 = 8_192;
-
 /// Pages written before the file is brought up to date. The last pages of every table are written
 /// with each call: the more calls between, the fewer times they are copied.
-const CHECKPOINT_PAGES: i64 = 8_000;
+const CHECKPOINT_PAGES: i64 = 16_000;
 
 /// A log in one SQLite file.
 #[derive(Debug)]
@@ -307,7 +303,6 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = crate::effort::watched(connection)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     connection.busy_timeout(Duration::from_millis(BUSY_MS_MAX))?;
-    connection.pragma_update(None, "page_size", PAGE_BYTES)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "cache_size", -65_536)?;

@@ -175,14 +175,6 @@ impl<'a> Moment<'a> {
         Ok(joined(places, waiting, limit, |place| place.position))
     }
 
-    /// The lowest position above `after` at which a block of a feed may stand that only the tail
-    /// names; below it the tables tell of all.
-    pub(super) fn waits_from(&self, feed: &FeedRow, after: u64) -> Option<u64> {
-        let above = after.max(feed.state.evicted_through);
-        let waiting = self.ask(|tail| tail.lowest(feed.private_id, above, u64::MAX, 1));
-        waiting.first().map(|(position, _)| *position)
-    }
-
     /// Where blocks of a feed may stand in `(0, below)`, the highest first.
     fn highest(&self, feed: &FeedRow, below: u64, limit: usize) -> Result<Vec<Place>> {
         let sql = "SELECT position, blockId FROM blockPlaces WHERE feedPrivateId = ?1 AND position < ?2 \

@@ -30,14 +30,6 @@ static FETCH: LazyLock<String> = LazyLock::new(|| {
     format!("SELECT {OWN_COLUMNS} FROM blocks AS b WHERE b.blockId = ?1 AND b.position = ?2")
 });
 
-/// The blocks of one feed, as far as the tables tell of them.
-static TOLD: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "SELECT {OWN_COLUMNS} FROM blockPlaces AS p CROSS JOIN blocks AS b ON b.blockId = p.blockId \
-         WHERE p.feedPrivateId = ?1 AND p.position > ?2 AND p.position <= ?3 ORDER BY p.position LIMIT ?4"
-    )
-});
-
 /// The selection, as the tables know it.
 enum Chosen {
     Space(i64),
@@ -155,13 +147,7 @@ impl Reader<'_> {
         let (column, id) = match &self.chosen {
             Chosen::Space(id) => ("spacePrivateId", *id),
             Chosen::Namespace(id) => ("namespacePrivateId", *id),
-            Chosen::Feeds(_) => {
-                let after = self.told(after, through)?;
-                return match self.gather.is_full() {
-                    true => Ok(()),
-                    false => self.merge(after, through),
-                };
-            }
+            Chosen::Feeds(_) => return self.merge(after, through),
         };
         self.walk(column, id, after, through)
     }
@@ -185,34 +171,6 @@ impl Reader<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Offer what the tables tell of one feed below anything that waits in the tail. Returns how
-    /// far that goes.
-    fn told(&mut self, after: u64, through: u64) -> Result<u64> {
-        let Chosen::Feeds(feeds) = &self.chosen else {
-            return Ok(after);
-        };
-        let [feed] = feeds.as_slice() else {
-            return Ok(after);
-        };
-        let waits_from = self.moment.waits_from(feed, after);
-        let through = waits_from.map_or(through, |from| through.min(from.saturating_sub(1)));
-        if through <= after {
-            return Ok(after);
-        }
-        let limit = signed(self.gather.wanted() as u64);
-        let values = params![feed.private_id, signed(after), signed(through), limit];
-        let mut query = self.moment.prepare_cached(&TOLD)?;
-        let mut rows = query.query(values)?;
-        let state = &feed.state;
-        while let Some(row) = rows.next()? {
-            let held = held_of(row, state.feed.clone(), state.namespace.clone())?;
-            if !self.gather.offer(held) {
-                break;
-            }
-        }
-        Ok(through)
     }
 
     /// Merge several feeds: a heap of each one's next position.
