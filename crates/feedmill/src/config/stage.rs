@@ -177,7 +177,8 @@ pub struct Store {
     pub url: String,
     /// Connections that answer reads.
     pub readers: NonZeroUsize,
-    /// Page cache of each connection that reads, in MiB; the writer has four times as much.
+    /// Page cache of each connection that reads, in MiB; the writer has four times as much, and remembers
+    /// a thousand accounts and keys for each of them.
     pub cache_mib: u32,
     /// Changes kept for branches that draw from the outbox.
     pub outbox_max: u64,

@@ -6,7 +6,7 @@
 //!
 //! One connection writes, behind a lock, each call one transaction. Readers take
 //! a connection from a small pool and see one snapshot. The order of each feed is
-//! written later than its blocks ([`tail`]); whoever asks sees both as one. The file is its own: it
+//! written later than its blocks (`tail.rs`); whoever asks sees both as one. The file is its own: it
 //! shares nothing with the records, so it can be copied, moved or lost alone.
 
 mod append;
