@@ -16,7 +16,6 @@ use crate::ring::RingWalk;
 use crate::sequence::{Sequence, Walk};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use std::collections::binary_heap::PeekMut;
 
 /// A record a page may show.
 #[derive(Debug, Clone, Copy)]
@@ -123,6 +122,8 @@ struct Unopened<'a> {
 pub(crate) struct Gather<'a> {
     before: Option<&'a Position>,
     sources: Vec<Source<'a>>,
+    /// The newest head. Most pages have but one source, and then no other.
+    lead: Option<Head<'a>>,
     heads: BinaryHeap<Head<'a>>,
     unopened: Vec<Unopened<'a>>,
     last: Option<Candidate<'a>>,
@@ -133,6 +134,7 @@ impl<'a> Gather<'a> {
         Self {
             before,
             sources: Vec::new(),
+            lead: None,
             heads: BinaryHeap::new(),
             unopened: Vec::new(),
             last: None,
@@ -147,7 +149,13 @@ impl<'a> Gather<'a> {
         };
         if let Some(candidate) = source.next() {
             let source = self.sources.len();
-            self.heads.push(Head { candidate, source });
+            let head = Head { candidate, source };
+            let leads = self.lead.as_ref().is_none_or(|lead| head > *lead);
+            let other = match leads {
+                true => self.lead.replace(head),
+                false => Some(head),
+            };
+            self.heads.extend(other);
         }
         self.sources.push(source);
     }
@@ -183,11 +191,13 @@ impl<'a> Gather<'a> {
                 (second != 0).then(|| u64::from(second.min(latest)) << 32 | u64::from(key))
             })
             .collect();
-        self.unopened.push(Unopened {
-            lane,
-            lane_at,
-            tips: BinaryHeap::from(tips),
-        });
+        if !tips.is_empty() {
+            self.unopened.push(Unopened {
+                lane,
+                lane_at,
+                tips: BinaryHeap::from(tips),
+            });
+        }
     }
 
     /// Opens every outbox that could hold the next candidate.
@@ -197,7 +207,7 @@ impl<'a> Gather<'a> {
                 && let Some(&tip) = waiting.tips.peek()
             {
                 let latest_us = latest_of((tip >> 32) as u32);
-                let best = self.heads.peek().map(|head| head.candidate.time_us);
+                let best = self.lead.as_ref().map(|lead| lead.candidate.time_us);
                 if best.is_some_and(|best| best > latest_us) {
                     break;
                 }
@@ -210,21 +220,32 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// The newest head; the next of its source takes its place.
+    /// The newest head; the next of its source takes its place, or the newest of the others.
+    #[inline]
     fn advance(&mut self) -> Option<Candidate<'a>> {
-        let mut head = self.heads.peek_mut()?;
-        let candidate = head.candidate;
-        match self.sources.get_mut(head.source).and_then(Source::next) {
-            Some(next) => head.candidate = next,
-            None => drop(PeekMut::pop(head)),
+        let lead = self.lead.as_mut()?;
+        let candidate = lead.candidate;
+        match self.sources.get_mut(lead.source).and_then(Source::next) {
+            Some(next) => {
+                lead.candidate = next;
+                if let Some(mut other) = self.heads.peek_mut()
+                    && *other > *lead
+                {
+                    std::mem::swap(&mut *other, lead);
+                }
+            }
+            None => self.lead = self.heads.pop(),
         }
         Some(candidate)
     }
 
     /// The next candidate, older than all before it.
+    #[inline]
     pub(crate) fn next(&mut self) -> Option<Candidate<'a>> {
         loop {
-            self.open();
+            if !self.unopened.is_empty() {
+                self.open();
+            }
             let candidate = self.advance()?;
             if self.last.is_some_and(|last| last.is(&candidate)) {
                 continue;

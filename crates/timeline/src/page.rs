@@ -93,7 +93,7 @@ impl Keys<'_> {
         }
     }
 
-    fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.len() == 0
     }
 
@@ -145,6 +145,8 @@ pub(crate) struct View<'a> {
     pub(crate) hidden: Keys<'a>,
     /// The reader's own key, if its records are shown without a follow.
     pub(crate) own: Option<u32>,
+    /// Whether nothing is gathered but what came by keys that are followed and not hidden.
+    pub(crate) reached: bool,
     /// Accounts hidden from everybody.
     pub(crate) accounts: &'a HashSet<u32, Quick>,
 }
@@ -161,10 +163,10 @@ impl View<'_> {
         }
         let author = lane.records.author(row);
         // A key that the reader hides reaches nobody, though it is followed.
-        let reached = |&key: &u32| {
+        let reaches = |&key: &u32| {
             self.follows(key) && (self.hidden.is_empty() || !self.hidden.contains(key))
         };
-        lane.records.keys(row).iter().any(reached)
+        (self.reached || lane.records.keys(row).iter().any(reaches))
             && (self.accounts.is_empty() || !self.accounts.contains(&author))
             && (self.hidden.is_empty() || !self.hidden.contains(author))
     }
@@ -242,8 +244,8 @@ pub(crate) fn fill(
     while let Some(candidate) = gather.next() {
         let full = entries.len() >= limit;
         // A record and its replacement share a place; a cursor must not part them.
-        let is_twin = last.is_some_and(|last| last.shares_place_with(&candidate));
-        if looked_at >= limits.looked_at && !is_twin {
+        let is_twin = || last.is_some_and(|last| last.shares_place_with(&candidate));
+        if looked_at >= limits.looked_at && !is_twin() {
             return short(entries, last, floor);
         }
         if !floor.is_above(&candidate) {

@@ -90,10 +90,11 @@ impl Feed {
                 None => Keys::List(&[]),
             },
             own: None,
+            reached: false,
             accounts: reading.accounts,
         };
         if reader.stage == Stage::Ready {
-            let page = self.read_rings(&lanes, slot, reader, request, &view, reading);
+            let page = self.read_rings(&lanes, slot, reader, request, view, reading);
             if page != Read::Below {
                 return page;
             }
@@ -107,9 +108,11 @@ impl Feed {
         slot: u32,
         reader: &Reader,
         request: &Request<'_>,
-        view: &View<'_>,
+        mut view: View<'_>,
         reading: &Reading<'_>,
     ) -> Read {
+        // What is in a ring came by a followed key, and keys that are merged are followed.
+        view.reached = !reader.unfollowed && view.hidden.is_empty();
         let mut floor = Floor::of_windows(lanes);
         let mut gather = Gather::new(request.before);
         for &(lane_at, lane) in lanes {
@@ -121,7 +124,7 @@ impl Feed {
             entries: request.limit,
             looked_at: reading.page_scan_max,
         };
-        fill(&mut gather, view, &floor, limits)
+        fill(&mut gather, &view, &floor, limits)
     }
 
     /// The keys of a reader whose outboxes its rings do not replace.
@@ -198,6 +201,7 @@ impl Feed {
             follows: Keys::List(cold.follows.as_slice()),
             hidden: Keys::List(cold.hidden.as_slice()),
             own: self.include_self.then_some(key),
+            reached: false,
             accounts: reading.accounts,
         };
         self.read_window(&lanes, request, &view, reading)

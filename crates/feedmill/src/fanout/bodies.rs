@@ -154,6 +154,14 @@ impl Bodies {
         slots.into_iter().map(|slot| slot.map(Slot::read)).collect()
     }
 
+    /// All of these records, if each is held.
+    pub(super) fn all(&self, ids: impl Iterator<Item = i64>) -> Option<Vec<Arc<Shown>>> {
+        let held = self.held.read();
+        let slots: Vec<&Slot> = ids.map(|id| held.slot(id)).collect::<Option<_>>()?;
+        fetch(slots.iter().map(|slot| slot.touch()));
+        Some(slots.into_iter().map(Slot::read).collect())
+    }
+
     /// Counts what was found and what was not.
     pub(super) fn count(&self, hits: usize, misses: usize) {
         self.hits.increment(hits as u64);

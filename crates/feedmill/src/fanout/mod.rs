@@ -114,10 +114,6 @@ pub struct Groups {
 }
 
 impl Found {
-    fn is_whole(&self) -> bool {
-        self.shown.iter().all(Option::is_some)
-    }
-
     fn page(self) -> ShownPage {
         ShownPage {
             rows: self.shown.into_iter().flatten().collect(),
@@ -234,14 +230,15 @@ impl Fanout {
 
     /// The page, if everything it needs is in memory and nobody has to be waited for.
     pub fn page_at_once(&self, wish: &Wish<'_>) -> Option<ShownPage> {
-        let found = self.find_at_once(wish, &|state, _, entries, next| {
-            self.found(state, entries, next)
-        })?;
-        if !found.is_whole() {
-            return None;
-        }
-        self.bodies.count(found.entries.len(), 0);
-        Some(found.page())
+        let page = self.find_at_once(wish, &|_, _, entries, next| {
+            Some(ShownPage {
+                rows: self.bodies.all(entries.iter().map(id))?,
+                next: next.map(place),
+                next_rung: None,
+            })
+        })??;
+        self.bodies.count(page.rows.len(), 0);
+        Some(page)
     }
 
     /// How far a reader's own repository is read: nothing of interest in it lies between

@@ -8,9 +8,6 @@ use super::Answer;
 use crate::store::Row;
 use crate::store::shown::{Shown, push_text};
 
-/// What memory is fetched by.
-const LINE_BYTES: usize = 64;
-
 /// Appends a JSON string.
 pub fn push_string(out: &mut String, text: &str) {
     push_text(out, text);
@@ -61,22 +58,23 @@ fn tag<S: Borrow<Shown>>(rows: &[S], extras: &[String], cursor: Option<&str>, re
 /// `{"records": […]`, with each record's further fields.
 fn open_page<S: Borrow<Shown>>(rows: &[S], extras: &[String]) -> String {
     let fields: usize = extras.iter().map(String::len).sum();
-    let records: usize = rows.iter().map(|row| row.borrow().json().len() + 2).sum();
+    let records: usize = rows.iter().map(|row| row.borrow().listed().len()).sum();
     let mut out = String::with_capacity(records + fields + 400);
-    for row in rows {
-        let lines = row.borrow().json().as_bytes().chunks(LINE_BYTES);
-        timeline::fetch(lines.map(|line| line.first().copied().unwrap_or(0)));
-    }
+    // Their texts lie anywhere: the beginnings are asked for together.
+    let begins = rows.iter().map(|row| row.borrow().listed().as_bytes());
+    timeline::fetch(begins.map(|text| text.first().copied().unwrap_or(0)));
     out.push_str("{\"records\":[");
     for (index, row) in rows.iter().enumerate() {
-        if index > 0 {
-            out.push(',');
+        match extras.get(index).filter(|extra| !extra.is_empty()) {
+            None => out.push_str(row.borrow().listed()),
+            Some(extra) => {
+                push_shown(&mut out, row.borrow(), extra);
+                out.push(',');
+            }
         }
-        push_shown(
-            &mut out,
-            row.borrow(),
-            extras.get(index).map_or("", String::as_str),
-        );
+    }
+    if !rows.is_empty() {
+        out.pop(); // the comma after the last
     }
     out.push(']');
     out

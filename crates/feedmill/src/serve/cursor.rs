@@ -4,6 +4,8 @@
 //! page, so that one from elsewhere is refused instead of silently meaning
 //! something else. Of a sorted page it carries the value too.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
@@ -17,10 +19,10 @@ use crate::store::shown::ShownPage;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wire {
+struct Wire<'a> {
     t: i64,
-    u: String,
-    k: String,
+    u: Cow<'a, str>,
+    k: Cow<'a, str>,
     /// A number or a text; `false` for a record without a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     v: Option<Value>,
@@ -35,8 +37,8 @@ pub fn write(scope: &str, position: &Position) -> String {
 pub fn write_sorted(scope: &str, position: &Position, rung: Option<&Rung>) -> String {
     let wire = Wire {
         t: position.time_us,
-        u: position.uri.clone(),
-        k: scope.to_owned(),
+        u: position.uri.as_str().into(),
+        k: scope.into(),
         v: rung.map(|rung| match rung {
             Rung::Number(number) => Value::from(*number),
             Rung::Text(text) => Value::from(text.as_str()),
@@ -54,7 +56,7 @@ pub fn read(scope: &str, text: &str) -> Result<Position, XrpcError> {
 /// The position in a cursor of `scope`, and its value.
 pub fn read_sorted(scope: &str, text: &str) -> Result<(Position, Option<Rung>), XrpcError> {
     let bad = |message| XrpcError::declared("BadCursor", message);
-    let wire: Wire = URL_SAFE_NO_PAD
+    let wire: Wire<'_> = URL_SAFE_NO_PAD
         .decode(text)
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
@@ -76,7 +78,7 @@ pub fn read_sorted(scope: &str, text: &str) -> Result<(Position, Option<Rung>), 
     });
     let position = Position {
         time_us: wire.t,
-        uri: wire.u,
+        uri: wire.u.into_owned(),
     };
     Ok((position, rung))
 }

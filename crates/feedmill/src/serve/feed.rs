@@ -131,8 +131,8 @@ fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcErr
         feed.mixed && params.get("collection").is_none(),
         targets.first(),
     ) {
-        (false, Some(target)) => format!("feed:{name}:{}{}", target.short, asked.scope),
-        _ => format!("feed:{name}"),
+        (false, Some(target)) => ["feed:", name, ":", &target.short, &asked.scope].concat(),
+        _ => ["feed:", name].concat(),
     };
     let reader = server.actor(params.need("actor")?)?;
     let (before, rung) = cursor::of(&scope, params)?;

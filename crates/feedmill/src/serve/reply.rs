@@ -16,12 +16,12 @@ use super::Answer;
 pub(super) fn json(answer: Answer, asked: Option<&HeaderValue>) -> Response {
     let Answer { body, tag } = answer;
     let tag = tag.unwrap_or_else(|| xxh3_64(body.as_bytes()));
-    let tag = format!("W/\"{tag:016x}\"");
+    let tag = written(tag);
     let known = asked
         .and_then(|asked| asked.to_str().ok())
         .is_some_and(|asked| names(asked, &tag));
     let mut headers = HeaderMap::with_capacity(8);
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
+    if let Ok(tag) = HeaderValue::try_from(tag) {
         headers.insert(header::ETAG, tag);
     }
     if known {
@@ -34,6 +34,17 @@ pub(super) fn json(answer: Answer, asked: Option<&HeaderValue>) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.headers_mut() = headers;
     response
+}
+
+/// A tag as HTTP writes it: `W/"0123456789abcdef"`.
+fn written(tag: u64) -> String {
+    let digits = (0..16).rev().map(|place| (tag >> (4 * place)) as u32 & 15);
+    let digits = digits.filter_map(|digit| char::from_digit(digit, 16));
+    let mut text = String::with_capacity(20);
+    text.push_str("W/\"");
+    text.extend(digits);
+    text.push('"');
+    text
 }
 
 /// Whether a list of tags names this one, strength aside.

@@ -1,8 +1,8 @@
 //! A record as clients know it, made once and shown often.
 //!
 //! In:    a row.
-//! Out:   its JSON text, open at the end, so that counts, children and labels
-//!        can follow; and the parts of it that pages need.
+//! Out:   its JSON text, as one of a list, or open at the end, so that counts,
+//!        children and labels can follow; and the parts of it that pages need.
 //! Never: a body parsed to be shown.
 //!
 //! One piece of memory holds it all: the URI, the account and the body are
@@ -23,6 +23,8 @@ const HEAD: &str = "{\"uri\":\"";
 /// What stands between the URI and the hash, and between the hash and the body.
 const CID: &str = "\",\"cid\":";
 const VALUE: &str = ",\"value\":";
+/// What ends it in a list.
+const END: &str = "},";
 /// What stands before the account in a URI.
 const SCHEME: &str = "at://";
 
@@ -85,6 +87,7 @@ impl Shown {
         push_text(&mut json, &row.rkey);
         json.push_str(",\"time_us\":");
         json.push_str(&row.time_us.to_string());
+        json.push_str(END);
         Self {
             id: row.id,
             time_us: row.time_us,
@@ -100,6 +103,12 @@ impl Shown {
 
     /// Its JSON without the closing brace.
     pub fn json(&self) -> &str {
+        let open = self.json.len() - END.len();
+        self.json.get(..open).unwrap_or_default() // that is how it was made
+    }
+
+    /// Its JSON, and the comma before the next of a list.
+    pub fn listed(&self) -> &str {
         &self.json
     }
 
@@ -219,6 +228,7 @@ mod tests {
             let shown = Shown::of(&row);
             let text = format!("{}}}", shown.json());
             let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(shown.listed(), format!("{text},"));
             assert_eq!(json["uri"], row.uri);
             assert_eq!(json["cid"], serde_json::json!(cid));
             assert_eq!(json["value"]["text"], "a \"quote\"");
