@@ -381,7 +381,7 @@ impl Feed {
                 !self.audience.is_pulled(key)
             });
             gather.keys(0, lane, keys);
-            let mut numbers: Vec<u32> = std::iter::from_fn(|| gather.next())
+            let mut numbers: Vec<u32> = gather
                 .take_while(|candidate| candidate.time_us > lane.floor_us)
                 .map(|candidate| candidate.number)
                 .filter(|&number| !lane.records.is_gone(number))

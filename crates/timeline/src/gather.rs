@@ -44,10 +44,6 @@ impl Candidate<'_> {
         self.time_us == other.time_us
             && self.lane.records.uri(self.number) == other.lane.records.uri(other.number)
     }
-
-    fn is(&self, other: &Self) -> bool {
-        self.lane_at == other.lane_at && self.number == other.number
-    }
 }
 
 /// A candidate at the head of the source it came from.
@@ -86,13 +82,15 @@ enum Numbers<'a> {
 
 /// The records of one lane that come from one place.
 #[derive(Debug)]
-struct Source<'a> {
+pub(crate) struct Source<'a> {
     lane_at: usize,
     lane: &'a Lane,
     numbers: Numbers<'a>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> Iterator for Source<'a> {
+    type Item = Candidate<'a>;
+
     #[inline]
     fn next(&mut self) -> Option<Candidate<'a>> {
         let number = match &mut self.numbers {
@@ -126,7 +124,8 @@ pub(crate) struct Gather<'a> {
     lead: Option<Head<'a>>,
     heads: BinaryHeap<Head<'a>>,
     unopened: Vec<Unopened<'a>>,
-    last: Option<Candidate<'a>>,
+    /// Lane and number of the candidate given last.
+    last: Option<(usize, u32)>,
 }
 
 impl<'a> Gather<'a> {
@@ -225,7 +224,7 @@ impl<'a> Gather<'a> {
     fn advance(&mut self) -> Option<Candidate<'a>> {
         let lead = self.lead.as_mut()?;
         let candidate = lead.candidate;
-        match self.sources.get_mut(lead.source).and_then(Source::next) {
+        match self.sources.get_mut(lead.source).and_then(Iterator::next) {
             Some(next) => {
                 lead.candidate = next;
                 if let Some(mut other) = self.heads.peek_mut()
@@ -239,19 +238,30 @@ impl<'a> Gather<'a> {
         Some(candidate)
     }
 
+    /// The one source there is, behind its first candidate; `None` if there are others. A merge of
+    /// one is that one, and most pages are of one ring.
+    pub(crate) fn alone(&mut self) -> Option<(Candidate<'a>, &mut Source<'a>)> {
+        match (self.sources.as_mut_slice(), &self.lead) {
+            ([source], Some(lead)) if self.unopened.is_empty() => Some((lead.candidate, source)),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Iterator for Gather<'a> {
+    type Item = Candidate<'a>;
+
     /// The next candidate, older than all before it.
-    #[inline]
-    pub(crate) fn next(&mut self) -> Option<Candidate<'a>> {
+    fn next(&mut self) -> Option<Candidate<'a>> {
         loop {
             if !self.unopened.is_empty() {
                 self.open();
             }
             let candidate = self.advance()?;
-            if self.last.is_some_and(|last| last.is(&candidate)) {
-                continue;
+            let this = Some((candidate.lane_at, candidate.number));
+            if std::mem::replace(&mut self.last, this) != this {
+                return Some(candidate);
             }
-            self.last = Some(candidate);
-            return Some(candidate);
         }
     }
 }

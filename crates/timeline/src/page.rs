@@ -20,6 +20,7 @@ use crate::shards::Quick;
 use crate::sorted::Sorted;
 use std::cmp::Ordering;
 use std::collections::HashSet;
+use std::iter;
 
 /// Which targets of a feed a page shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,9 +231,21 @@ pub(crate) struct Limits {
     pub(crate) looked_at: usize,
 }
 
-/// Fills a page from `gather`, down to `floor`.
+/// Fills a page from what is gathered, down to `floor`.
 pub(crate) fn fill(
     gather: &mut Gather<'_>,
+    view: &View<'_>,
+    floor: &Floor<'_>,
+    limits: Limits,
+) -> Read {
+    match gather.alone() {
+        Some((first, rest)) => fill_from(iter::once(first).chain(rest), view, floor, limits),
+        None => fill_from(gather, view, floor, limits),
+    }
+}
+
+fn fill_from<'a>(
+    candidates: impl Iterator<Item = Candidate<'a>>,
     view: &View<'_>,
     floor: &Floor<'_>,
     limits: Limits,
@@ -241,7 +254,7 @@ pub(crate) fn fill(
     let mut entries: Vec<Entry> = Vec::with_capacity(limit.min(256));
     let mut last: Option<Candidate<'_>> = None;
     let mut looked_at = 0;
-    while let Some(candidate) = gather.next() {
+    for candidate in candidates {
         let full = entries.len() >= limit;
         // A record and its replacement share a place; a cursor must not part them.
         let is_twin = || last.is_some_and(|last| last.shares_place_with(&candidate));

@@ -14,22 +14,25 @@
 //! A page asks for fifty at once, and each lies elsewhere in memory. So they
 //! are looked up under one lock and fetched together, which no cache that is
 //! asked for one at a time can do: it locks for each, and each lock waits for
-//! the memory before it. What must go is found by a hand that goes round and
-//! takes the first that was not read since it last came by.
+//! the memory before it. A record stands on the one shelf that its number
+//! leads to, and a shelf is one line of memory; records of one time have
+//! shelves side by side. What must go is found by a hand that goes round the
+//! shelves and takes the first that was not read since it last came by.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics::{Counter, counter};
 use parking_lot::RwLock;
-use timeline::{Quick, fetch};
+use timeline::fetch;
 
 use crate::metrics as names;
 use crate::store::shown::Shown;
 
-/// About how large a record is shown; only a hint, so that tables need not grow while readers wait.
-const SHOWN_BYTES: usize = 900;
+/// About how large a record is shown; only a hint for how many shelves there should be.
+const SHOWN_BYTES: usize = 600;
+/// Places of a shelf.
+const PLACES: usize = 4;
 
 /// A bounded number of shown records.
 #[derive(Debug)]
@@ -40,20 +43,27 @@ pub(super) struct Bodies {
     misses: Counter,
 }
 
-/// The records, each in a place of its own.
-#[derive(Debug, Default)]
+/// The records, each on the shelf of its number.
+#[derive(Debug)]
 struct Held {
-    places: HashMap<i64, u32, Quick>,
-    slots: Vec<Option<Slot>>,
-    free: Vec<u32>,
-    /// The place looked at next when something must go.
+    /// Two to some power of them.
+    shelves: Vec<Shelf>,
+    /// The shelf looked at next when something must go.
     hand: usize,
     bytes: usize,
 }
 
+/// Records whose numbers lead here, in one cache line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Shelf([Option<Slot>; PLACES]);
+
 #[derive(Debug)]
 struct Slot {
     shown: Arc<Shown>,
+    /// The last bits of the record's number above those that lead to the shelf: enough to pass
+    /// others by without a look at them.
+    mark: u32,
     /// Read since the hand last came by.
     used: AtomicBool,
 }
@@ -74,62 +84,90 @@ impl Slot {
     }
 }
 
+impl Shelf {
+    fn place(&self, id: i64, mark: u32) -> Option<usize> {
+        self.0.iter().position(|slot| {
+            let slot = slot.as_ref().filter(|slot| slot.mark == mark);
+            slot.is_some_and(|slot| slot.shown.id == id)
+        })
+    }
+
+    /// Takes out the first that was not read lately; those passed count as unread again.
+    fn give_up(&mut self) -> Option<Slot> {
+        let unread = |slot: &mut Option<Slot>| {
+            let slot = slot.as_mut();
+            slot.is_some_and(|slot| !std::mem::take(slot.used.get_mut()))
+        };
+        let place = self.0.iter_mut().position(unread)?;
+        self.0.get_mut(place)?.take()
+    }
+}
+
 impl Held {
+    /// With half as many places again as there will be records, so that few share a shelf.
     fn with_room_for(records: usize) -> Self {
+        let shelves = (records * 3 / 2 / PLACES).max(1).next_power_of_two();
         Self {
-            places: HashMap::with_capacity_and_hasher(records, Quick),
-            slots: Vec::with_capacity(records),
-            ..Self::default()
+            shelves: std::iter::repeat_with(Shelf::default)
+                .take(shelves)
+                .collect(),
+            hand: 0,
+            bytes: 0,
         }
     }
 
-    fn slot(&self, id: i64) -> Option<&Slot> {
-        let place = *self.places.get(&id)?;
-        self.slots.get(place as usize)?.as_ref()
+    /// The shelf that a number leads to, and what else tells it from others there.
+    fn way(&self, id: i64) -> (usize, u32) {
+        let shelves = self.shelves.len();
+        let id = id.cast_unsigned() as usize;
+        (id & (shelves - 1), (id >> shelves.ilog2()) as u32)
     }
 
-    /// Takes in a record that is not held.
+    fn slot(&self, id: i64) -> Option<&Slot> {
+        let (at, mark) = self.way(id);
+        let shelf = self.shelves.get(at)?;
+        shelf.0.get(shelf.place(id, mark)?)?.as_ref()
+    }
+
+    /// Takes in a record that is not held, in place of another of its shelf if that is full.
     fn put(&mut self, shown: &Arc<Shown>) {
-        let slot = Some(Slot {
-            shown: Arc::clone(shown),
-            used: AtomicBool::new(false),
-        });
-        let place = match self.free.pop() {
-            Some(place) => place,
-            None => {
-                self.slots.push(None);
-                self.slots.len() as u32 - 1
-            }
+        let (at, mark) = self.way(shown.id);
+        let Some(shelf) = self.shelves.get_mut(at) else {
+            return;
         };
-        if let Some(empty) = self.slots.get_mut(place as usize) {
-            *empty = slot;
-            self.places.insert(shown.id, place);
+        if shelf.0.iter().all(Option::is_some) {
+            // All were read, and count as unread now: then the first goes.
+            let gone = shelf.give_up().or_else(|| shelf.give_up());
+            self.bytes -= gone.map_or(0, |slot| slot.shown.bytes());
+        }
+        if let Some(empty) = shelf.0.iter_mut().find(|slot| slot.is_none()) {
             self.bytes += shown.bytes();
+            *empty = Some(Slot {
+                shown: Arc::clone(shown),
+                mark,
+                used: AtomicBool::new(false),
+            });
         }
     }
 
     fn take(&mut self, id: i64) {
-        let place = self.places.remove(&id);
-        let slot = place.and_then(|place| self.slots.get_mut(place as usize)?.take());
-        if let (Some(place), Some(slot)) = (place, slot) {
-            self.bytes -= slot.shown.bytes();
-            self.free.push(place);
-        }
+        let (at, mark) = self.way(id);
+        let slot = self.shelves.get_mut(at).and_then(|shelf| {
+            let place = shelf.place(id, mark)?;
+            shelf.0.get_mut(place)?.take()
+        });
+        self.bytes -= slot.map_or(0, |slot| slot.shown.bytes());
     }
 
-    /// Lets go of the first record that the hand finds unread; those it passes count as unread again.
+    /// Lets go of the first record that the hand finds unread.
     fn shrink(&mut self) {
-        loop {
-            if self.hand >= self.slots.len() {
-                self.hand = 0;
-            }
-            let slot = self.slots.get_mut(self.hand).and_then(Option::as_mut);
-            self.hand += 1;
-            if let Some(slot) = slot
-                && !std::mem::take(slot.used.get_mut())
-            {
-                let id = slot.shown.id;
-                return self.take(id);
+        while self.bytes > 0 {
+            let shelf = self.shelves.get_mut(self.hand);
+            let gone = shelf.and_then(Shelf::give_up);
+            self.hand = (self.hand + 1) & (self.shelves.len() - 1);
+            if let Some(slot) = gone {
+                self.bytes -= slot.shown.bytes();
+                return;
             }
         }
     }
@@ -157,7 +195,10 @@ impl Bodies {
     /// All of these records, if each is held.
     pub(super) fn all(&self, ids: impl Iterator<Item = i64>) -> Option<Vec<Arc<Shown>>> {
         let held = self.held.read();
-        let slots: Vec<&Slot> = ids.map(|id| held.slot(id)).collect::<Option<_>>()?;
+        let mut slots = Vec::with_capacity(ids.size_hint().0);
+        for id in ids {
+            slots.push(held.slot(id)?);
+        }
         fetch(slots.iter().map(|slot| slot.touch()));
         Some(slots.into_iter().map(Slot::read).collect())
     }
@@ -165,7 +206,9 @@ impl Bodies {
     /// Counts what was found and what was not.
     pub(super) fn count(&self, hits: usize, misses: usize) {
         self.hits.increment(hits as u64);
-        self.misses.increment(misses as u64);
+        if misses > 0 {
+            self.misses.increment(misses as u64);
+        }
     }
 
     /// Holds records; only under the engine's lock, at its very position.
@@ -176,10 +219,10 @@ impl Bodies {
             if shown.bytes() > self.bytes_max {
                 continue;
             }
-            while held.bytes + shown.bytes() > self.bytes_max {
+            held.put(shown);
+            while held.bytes > self.bytes_max {
                 held.shrink();
             }
-            held.put(shown);
         }
     }
 
@@ -227,10 +270,10 @@ mod tests {
             }
             held(&bodies, id % 7 * 40..id % 7 * 40 + 3);
             let inside = bodies.held.read();
-            let bytes = inside.slots.iter().flatten().map(|slot| slot.shown.bytes());
+            let slots = inside.shelves.iter().flat_map(|shelf| &shelf.0).flatten();
+            let bytes = slots.map(|slot| slot.shown.bytes());
             assert_eq!(inside.bytes, bytes.sum::<usize>());
             assert!(inside.bytes <= 20_000);
-            assert_eq!(inside.places.len() + inside.free.len(), inside.slots.len());
         }
         bodies.hold(&[shown(7, 30_000)]);
         assert!(!held(&bodies, 0..300).is_empty());
@@ -242,15 +285,36 @@ mod tests {
 
     #[test]
     fn what_is_read_stays_and_what_is_not_goes() {
-        let one = shown(0, 100).bytes();
-        let bodies = Bodies::new(one * 10);
-        bodies.hold(&(0..10).map(|id| shown(id, 100)).collect::<Vec<_>>());
-        for id in 10..60 {
-            held(&bodies, 0..4);
+        let one = shown(1_000, 100).bytes();
+        let bodies = Bodies::new(one * 100);
+        bodies.hold(&(1_000..1_100).map(|id| shown(id, 100)).collect::<Vec<_>>());
+        for id in 1_100..1_600 {
+            held(&bodies, 1_000..1_004);
             bodies.hold(&[shown(id, 99)]);
         }
-        assert_eq!(held(&bodies, 0..4), [0, 1, 2, 3]);
-        assert!(held(&bodies, 4..10).is_empty());
+        assert_eq!(held(&bodies, 1_000..1_004), [1_000, 1_001, 1_002, 1_003]);
+        assert!(held(&bodies, 1_004..1_100).is_empty());
+        let full = bodies.held.read().bytes;
+        assert!(full > one * 90, "{full} bytes of {}", one * 100);
+    }
+
+    #[test]
+    fn a_shelf_is_one_cache_line() {
+        assert_eq!(size_of::<Shelf>(), 64);
+    }
+
+    #[test]
+    fn records_that_share_a_shelf_are_told_apart() {
+        let bodies = Bodies::new(SHOWN_BYTES * 64);
+        let shelves = bodies.held.read().shelves.len() as i64;
+        let alike: Vec<i64> = [0, 1, 2, 3, 1 << 32].map(|mark| 5 + shelves * mark).into();
+        for (count, &id) in alike.iter().enumerate() {
+            bodies.hold(&[shown(id, 10)]);
+            let found = bodies.get(alike.iter().copied());
+            let found: Vec<i64> = found.iter().flatten().map(|shown| shown.id).collect();
+            assert_eq!(found.len(), (count + 1).min(PLACES));
+            assert!(found.contains(&id), "the newest is there");
+        }
     }
 
     #[test]

@@ -4,27 +4,25 @@
 //! page, so that one from elsewhere is refused instead of silently meaning
 //! something else. Of a sorted page it carries the value too.
 
-use std::borrow::Cow;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::error::XrpcError;
 use super::params::Params;
 use crate::store::Position;
 use crate::store::page::Rung;
-use crate::store::shown::ShownPage;
+use crate::store::shown::{ShownPage, push_text};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wire<'a> {
+struct Wire {
     t: i64,
-    u: Cow<'a, str>,
-    k: Cow<'a, str>,
+    u: String,
+    k: String,
     /// A number or a text; `false` for a record without a value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     v: Option<Value>,
 }
 
@@ -35,17 +33,23 @@ pub fn write(scope: &str, position: &Position) -> String {
 
 /// The text of a position within `scope` and within a value.
 pub fn write_sorted(scope: &str, position: &Position, rung: Option<&Rung>) -> String {
-    let wire = Wire {
-        t: position.time_us,
-        u: position.uri.as_str().into(),
-        k: scope.into(),
-        v: rung.map(|rung| match rung {
-            Rung::Number(number) => Value::from(*number),
-            Rung::Text(text) => Value::from(text.as_str()),
-            Rung::Missing => Value::from(false),
-        }),
-    };
-    URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
+    let mut wire = String::with_capacity(position.uri.len() + scope.len() + 64);
+    wire.push_str("{\"t\":");
+    wire.push_str(&position.time_us.to_string());
+    wire.push_str(",\"u\":");
+    push_text(&mut wire, &position.uri);
+    wire.push_str(",\"k\":");
+    push_text(&mut wire, scope);
+    if let Some(rung) = rung {
+        wire.push_str(",\"v\":");
+        match rung {
+            Rung::Number(number) => wire.push_str(&number.to_string()),
+            Rung::Text(text) => push_text(&mut wire, text),
+            Rung::Missing => wire.push_str("false"),
+        }
+    }
+    wire.push('}');
+    URL_SAFE_NO_PAD.encode(wire)
 }
 
 /// The position in a cursor of `scope`.
@@ -56,7 +60,7 @@ pub fn read(scope: &str, text: &str) -> Result<Position, XrpcError> {
 /// The position in a cursor of `scope`, and its value.
 pub fn read_sorted(scope: &str, text: &str) -> Result<(Position, Option<Rung>), XrpcError> {
     let bad = |message| XrpcError::declared("BadCursor", message);
-    let wire: Wire<'_> = URL_SAFE_NO_PAD
+    let wire: Wire = URL_SAFE_NO_PAD
         .decode(text)
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
@@ -78,7 +82,7 @@ pub fn read_sorted(scope: &str, text: &str) -> Result<(Position, Option<Rung>), 
     });
     let position = Position {
         time_us: wire.t,
-        uri: wire.u.into_owned(),
+        uri: wire.u,
     };
     Ok((position, rung))
 }
@@ -103,14 +107,14 @@ mod tests {
 
     #[test]
     fn a_cursor_comes_back_as_the_position_it_was_made_of() {
-        let position = Position {
-            time_us: -5,
-            uri: "at://did:web:a.test/x.y.z/1".into(),
-        };
-        assert_eq!(
-            read("feed:a", &write("feed:a", &position)).unwrap(),
-            position
-        );
+        for uri in ["at://did:web:a.test/x.y.z/1", "at://a/b/\"\\\u{1}\u{e9}"] {
+            let position = Position {
+                time_us: -5,
+                uri: uri.into(),
+            };
+            let text = write("feed:\"a", &position);
+            assert_eq!(read("feed:\"a", &text).unwrap(), position);
+        }
     }
 
     #[test]

@@ -105,13 +105,13 @@ async fn pass<F: Future<Output = Response>>(
     let address = server
         .rates
         .address(peer.map(|info| info.0), request.headers());
-    let now_s = server.clock.now_us() / 1_000_000;
+    let now_s = || server.clock.now_us() / 1_000_000;
     let taken = match address {
-        Some(address) => server.rates.take(Asker::Address(address), 1, now_s),
+        Some(address) => server.rates.take(Asker::Address(address), 1, now_s()),
         None => Ok(None),
     };
     let mut response = match taken {
-        Err(standing) => standing.refusal(now_s),
+        Err(standing) => standing.refusal(now_s()),
         Ok(standing) => {
             request.extensions_mut().insert(Client(address));
             let mut response = shaped(bounded(server, request, next).await);

@@ -5,7 +5,6 @@
 //! Never: a name that a stranger chose; a name made anew for each request.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -44,11 +43,11 @@ impl Meter {
 
 /// The metrics of all requests.
 pub(super) struct Meters {
-    by_path: HashMap<String, Arc<Meter>>,
+    by_path: HashMap<String, Meter>,
     /// Of paths that have parameters in them.
-    templates: Vec<(String, Arc<Meter>)>,
+    templates: Vec<(String, Meter)>,
     /// Whatever nobody serves.
-    other: Arc<Meter>,
+    other: Meter,
     pub(super) from_memory: Counter,
     pub(super) from_store: Counter,
 }
@@ -64,26 +63,26 @@ impl Meters {
     pub(super) fn new(table: &[Method]) -> Self {
         let named = table.iter().map(|method| {
             let label = method.nsid.as_deref().unwrap_or(&method.path);
-            (method.path.clone(), Arc::new(Meter::new(label)))
+            (method.path.clone(), Meter::new(label))
         });
         let (templates, by_path): (Vec<_>, _) = named.partition(|(path, _)| path.contains('{'));
         Self {
             by_path: by_path.into_iter().collect(),
             templates,
-            other: Arc::new(Meter::new("other")),
+            other: Meter::new("other"),
             from_memory: counter!(names::PAGES, "from" => "memory"),
             from_store: counter!(names::PAGES, "from" => "store"),
         }
     }
 
     /// The meter of a request.
-    pub(super) fn of(&self, path: &str) -> Arc<Meter> {
+    pub(super) fn of(&self, path: &str) -> &Meter {
         let found = self.by_path.get(path).or_else(|| {
             let templates = &mut self.templates.iter();
             let (_, meter) = templates.find(|(template, _)| fits(template, path))?;
             Some(meter)
         });
-        Arc::clone(found.unwrap_or(&self.other))
+        found.unwrap_or(&self.other)
     }
 }
 
