@@ -465,26 +465,14 @@ impl<'a> Apply<'a> {
         };
         for (nsid, rkey) in self.live_of(key)? {
             let collection = self.names.collection(self.tx, &nsid)?;
-            let uri = format!("at://{did}/{nsid}/{rkey}");
-            let found = self
-                .tx
-                .prepare_cached("SELECT id, time FROM record WHERE hash = ?1 AND author = ?2 AND collection = ?3 AND rkey = ?4")?
-                .query_row(params![super::names::hash(&uri), key, collection, rkey], |row| {
-                    Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
-                })
-                .optional()?;
-            let Some((id, time)) = found else { continue };
-            let place = Place {
-                author,
-                collection,
-                nsid: &nsid,
-                rkey: &rkey,
-                uri,
+            let at = Place::new(author, collection, &nsid, &rkey);
+            let Some(stored) = self.find(&at)? else {
+                continue;
             };
-            self.withdraw(&place, id, time)?;
+            self.withdraw(&at, stored.id, stored.time)?;
             self.tx
                 .prepare_cached("DELETE FROM record WHERE id = ?1")?
-                .execute([id])?;
+                .execute([stored.id])?;
         }
         self.tx
             .prepare_cached(

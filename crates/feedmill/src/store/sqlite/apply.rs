@@ -110,10 +110,10 @@ pub(super) struct Stamp {
 
 #[derive(Debug)]
 pub(super) struct Stored {
-    id: i64,
+    pub(super) id: i64,
     pub(super) rev: u64,
     pub(super) state: i64,
-    time: i64,
+    pub(super) time: i64,
     seen: i64,
     cid: Option<Vec<u8>>,
 }
@@ -133,19 +133,12 @@ impl Apply<'_> {
         stamp: Stamp,
         op: &Op,
     ) -> Result<Outcome, Error> {
-        let uri = ["at://", author.did, "/", &op.collection, "/", &op.rkey].concat();
         let collection = self.names.collection(self.tx, &op.collection)?;
-        let stored = self.find(&uri, collection, author.key, &op.rkey)?;
+        let at = Place::new(author, collection, &op.collection, &op.rkey);
+        let stored = self.find(&at)?;
         if let Some(verdict) = settled(stored.as_ref(), author, stamp, &op.verdict) {
             return Ok(verdict);
         }
-        let at = Place {
-            author,
-            collection,
-            nsid: &op.collection,
-            rkey: &op.rkey,
-            uri,
-        };
         if self.plan.needs.may_wait(&op.collection)
             && let Some(outcome) = self.meet_parked(&at, stamp, &op.verdict)?
         {
@@ -165,28 +158,28 @@ impl Apply<'_> {
         }
     }
 
-    pub(super) fn find(
-        &self,
-        uri: &str,
-        collection: i64,
-        author: i64,
-        rkey: &str,
-    ) -> Result<Option<Stored>, Error> {
+    pub(super) fn find(&mut self, at: &Place<'_>) -> Result<Option<Stored>, Error> {
+        if self.names.fresh.lacks(self.tx, at.hash)? {
+            return Ok(None);
+        }
         self.tx
             .prepare_cached(
                 "SELECT id, rev, state, time, seen, cid FROM record
                  WHERE hash = ?1 AND author = ?2 AND collection = ?3 AND rkey = ?4",
             )?
-            .query_row(params![hash(uri), author, collection, rkey], |row| {
-                Ok(Stored {
-                    id: row.get(0)?,
-                    rev: row.get::<_, i64>(1)?.cast_unsigned(),
-                    state: row.get(2)?,
-                    time: row.get(3)?,
-                    seen: row.get(4)?,
-                    cid: row.get(5)?,
-                })
-            })
+            .query_row(
+                params![at.hash, at.author.key, at.collection, at.rkey],
+                |row| {
+                    Ok(Stored {
+                        id: row.get(0)?,
+                        rev: row.get::<_, i64>(1)?.cast_unsigned(),
+                        state: row.get(2)?,
+                        time: row.get(3)?,
+                        seen: row.get(4)?,
+                        cid: row.get(5)?,
+                    })
+                },
+            )
             .optional()
     }
 
@@ -233,8 +226,9 @@ impl Apply<'_> {
                          VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8, ?9, ?10, ?11)",
                     )?
                     .execute(params![
-                        hash(&at.uri), at.collection, at.author.key, at.rkey, at.tail(), stamp.rev.cast_signed(), time, seen, cid, put.body, links
+                        at.hash, at.collection, at.author.key, at.rkey, at.tail(), stamp.rev.cast_signed(), time, seen, cid, put.body, links
                     ])?;
+                self.names.fresh.came(at.hash);
                 self.tx.last_insert_rowid()
             }
         };
@@ -331,7 +325,7 @@ impl Apply<'_> {
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)",
                 )?
                 .execute(params![
-                    hash(&at.uri),
+                    at.hash,
                     at.collection,
                     at.author.key,
                     at.rkey,
@@ -340,6 +334,7 @@ impl Apply<'_> {
                     state,
                     self.seen_us()
                 ])?;
+            self.names.fresh.came(at.hash);
             return Ok(());
         };
         if old.state == LIVE {
@@ -403,9 +398,23 @@ pub(super) struct Place<'a> {
     pub(super) nsid: &'a str,
     pub(super) rkey: &'a str,
     pub(super) uri: String,
+    /// Of the URI.
+    pub(super) hash: i64,
 }
 
-impl Place<'_> {
+impl<'a> Place<'a> {
+    pub(super) fn new(author: Author<'a>, collection: i64, nsid: &'a str, rkey: &'a str) -> Self {
+        let uri = ["at://", author.did, "/", nsid, "/", rkey].concat();
+        Self {
+            author,
+            collection,
+            nsid,
+            rkey,
+            hash: hash(&uri),
+            uri,
+        }
+    }
+
     fn tail(&self) -> String {
         [self.author.did, "/", self.rkey].concat()
     }

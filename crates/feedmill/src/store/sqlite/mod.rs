@@ -15,6 +15,7 @@ mod explain;
 mod feed;
 mod first_read;
 mod graph;
+mod fresh;
 mod group;
 mod load;
 mod names;

@@ -9,6 +9,7 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::accounts::Known;
+use super::fresh::Fresh;
 use super::pile::{Added, Pile};
 
 /// Ids, and rows of accounts, kept in memory for each MiB of page cache: the caches are chosen as one.
@@ -70,6 +71,7 @@ pub(super) struct Names {
     collections: Cache<Box<str>, i64>,
     /// Rows of accounts, as this writer last saw or wrote them.
     pub(super) accounts: Cache<i64, Known>,
+    pub(super) fresh: Fresh,
     /// What the transaction adds to the piles.
     pub(super) authored: Added,
     pub(super) referred: Added,
@@ -94,6 +96,7 @@ impl Names {
             keys: Cache::new(names_max),
             collections: Cache::new(1024),
             accounts: Cache::new(names_max),
+            fresh: Fresh::default(),
             authored: Added::to(Pile::Authored),
             referred: Added::to(Pile::Referred),
         }
