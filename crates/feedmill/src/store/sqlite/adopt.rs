@@ -16,7 +16,7 @@ impl Apply<'_> {
     pub(super) fn adopt(&mut self, dids: &[String]) -> Result<(), Error> {
         for did in dids {
             let key = match self.known_did(did)? {
-                Some((key, known)) if known.rev == 0 && known.snapshot == 0 => {
+                Some((key, known)) if known.tip.rev == 0 && known.snapshot == 0 => {
                     if known.repair != 0 {
                         continue;
                     }

@@ -36,6 +36,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 mod version;
+mod tip;
 mod writer;
 
 use std::path::PathBuf;
@@ -380,7 +381,7 @@ impl Pages for SqliteStore {
         did: &str,
         now_us: crate::clock::Micros,
     ) -> Result<super::account::FirstRead, StoreError> {
-        self.read(|connection| first_read::state(connection, did, now_us))
+        self.read(|connection| first_read::state(connection, did, now_us, &Default::default()))
     }
 }
 

@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::accounts::Known;
 use super::fresh::Fresh;
 use super::pile::{Added, Pile};
+use super::tip::Moved;
 
 /// Ids, and rows of accounts, kept in memory for each MiB of page cache: the caches are chosen as one.
 const NAMES_PER_MIB: usize = 1_024;
@@ -72,7 +73,8 @@ pub(super) struct Names {
     /// Rows of accounts, as this writer last saw or wrote them.
     pub(super) accounts: Cache<i64, Known>,
     pub(super) fresh: Fresh,
-    /// What the transaction adds to the piles.
+    /// The tips that the transaction moves, and what it adds to the piles.
+    pub(super) tips: Moved,
     pub(super) authored: Added,
     pub(super) referred: Added,
 }
@@ -97,6 +99,7 @@ impl Names {
             collections: Cache::new(1024),
             accounts: Cache::new(names_max),
             fresh: Fresh::default(),
+            tips: Moved::default(),
             authored: Added::to(Pile::Authored),
             referred: Added::to(Pile::Referred),
         }
@@ -105,6 +108,13 @@ impl Names {
     /// Forgets everything: after a rollback, ids given in it are not true.
     pub(super) fn forget(&mut self) {
         *self = Self::new(self.names_max);
+    }
+
+    /// Writes what waited for the end of the transaction.
+    pub(super) fn settle(&mut self, tx: &Connection) -> Result<(), Error> {
+        self.tips.settle(tx)?;
+        self.authored.settle(tx)?;
+        self.referred.settle(tx)
     }
 
     /// The id of a key, given one if it has none.

@@ -231,8 +231,7 @@ impl Desk {
                     .collect(),
             });
         }
-        self.names.authored.settle(&tx).map_err(sql)?;
-        self.names.referred.settle(&tx).map_err(sql)?;
+        self.names.settle(&tx).map_err(sql)?;
         outbox::trim(&tx, head, self.outbox_max).map_err(sql)?;
         crash::point("commit.before");
         tx.commit().map_err(sql)?;
