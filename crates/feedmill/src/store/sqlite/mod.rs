@@ -7,6 +7,7 @@ mod accounts;
 mod activity;
 mod adopt;
 mod apply;
+mod changes;
 mod children;
 mod climb;
 mod dead;
@@ -14,8 +15,8 @@ mod derive;
 mod explain;
 mod feed;
 mod first_read;
-mod graph;
 mod fresh;
+mod graph;
 mod group;
 mod load;
 mod names;
@@ -35,8 +36,8 @@ mod sieve;
 mod tally;
 #[cfg(test)]
 mod tests;
-mod version;
 mod tip;
+mod version;
 mod writer;
 
 use std::path::PathBuf;

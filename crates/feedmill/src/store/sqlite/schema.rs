@@ -6,7 +6,7 @@
 
 use rusqlite::{Connection, Error};
 
-use super::{broken, reference, shelf, tip};
+use super::{broken, outbox, reference, shelf, tip};
 
 /// Versions below this were never released, and no step leads on from them.
 const FIRST: u32 = 100;
@@ -193,12 +193,16 @@ CREATE TABLE tip (stretch INTEGER PRIMARY KEY, tips BLOB NOT NULL);
 -- Both are tips now, which the step before this one took out.
 ALTER TABLE account DROP COLUMN rev;
 ALTER TABLE account DROP COLUMN data;
+", "
+-- The changes of a row of the outbox are packed, which is done after this step.
 "];
 
 /// The step after which the piles are filled from what stood in indexes before.
 const PILED: u32 = FIRST + 10;
 /// The step after which the tips are taken out of the rows of accounts.
 const TIPPED: u32 = FIRST + 13;
+/// The step after which the outbox is packed.
+const PACKED: u32 = FIRST + 15;
 
 /// Brings a connection's file to the newest version.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
@@ -217,6 +221,9 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
         }
         if step == TIPPED {
             tip::take_out(&tx)?;
+        }
+        if step == PACKED {
+            outbox::pack_up(&tx)?;
         }
         tx.pragma_update(None, "user_version", step)?;
     }
@@ -248,6 +255,7 @@ pub(super) fn prepare(connection: &Connection, cache_mib: u32) -> Result<(), Err
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::change::Change;
 
     #[test]
     fn a_file_of_a_layout_that_was_never_released_is_refused() {
@@ -335,6 +343,31 @@ mod tests {
         let kept = "SELECT snapshot, handle FROM account WHERE key = 1";
         let kept = connection.query_row(kept, [], |row| Ok((row.get(0)?, row.get(1)?)));
         assert_eq!(kept, Ok((5, String::from("one.example"))));
+    }
+
+    #[test]
+    fn changes_that_were_written_as_json_are_drawn_as_before() {
+        let mut connection = before(PACKED);
+        let row = r#"[{"c":"put","record":7,"uri":"at://did:plc:a/com.example.post/1","live":true,
+            "lanes":[{"lane":-2,"time_us":1777866988491000,"author":3,"keys":[3,9]}]},
+            {"c":"delete","record":6,"uri":"at://did:plc:a/com.example.like/1"},
+            {"c":"follow","source":1,"reader":2,"key":3},{"c":"unfollow","source":1,"reader":2,"key":4},
+            {"c":"account","key":3,"did":"did:plc:a","visible":false},
+            {"c":"regroup","lane":5,"was":[],"now":[{"record":7,"uri":"at://did:plc:a/com.example.post/1",
+            "time_us":1,"author":3,"keys":[]}],"live":false}]"#;
+        let expected: Vec<Change> = serde_json::from_str(row).unwrap();
+        let insert = "INSERT INTO outbox VALUES (?1, ?2, CAST(?3 AS BLOB))";
+        for first in [11, 17] {
+            let values = rusqlite::params![first, first + 5, row];
+            connection.execute(insert, values).unwrap();
+        }
+        migrate(&mut connection).unwrap();
+        let drawn = outbox::draw(&connection, 16, 100).unwrap();
+        assert_eq!((drawn.changes, drawn.position), (expected, 22));
+        assert_eq!(
+            outbox::draw(&connection, 12, 100).unwrap().changes.len(),
+            10
+        );
     }
 
     #[test]
