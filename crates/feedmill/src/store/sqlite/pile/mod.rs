@@ -18,6 +18,7 @@
 //! or the other, and what is newer lies above.
 
 mod descent;
+pub(super) mod form;
 mod sheet;
 
 use std::collections::{BTreeSet, btree_set};
