@@ -92,12 +92,12 @@ impl<'a> Apply<'a> {
     }
 
     pub(super) fn known(&mut self, key: i64) -> Result<Option<Known>, Error> {
-        if let Some(known) = self.names.accounts.get(&key) {
+        if let Some(known) = self.memory.accounts.get(&key) {
             return Ok(Some(known.clone()));
         }
         let found = self.read_account(key)?;
         if let Some(known) = &found {
-            self.names.accounts.insert(key, known.clone());
+            self.memory.accounts.insert(key, known.clone());
         }
         Ok(found)
     }
@@ -111,7 +111,7 @@ impl<'a> Apply<'a> {
                 Ok(Known {
                     status: row.get(0)?,
                     status_us: row.get(1)?,
-                    tip: self.names.tips.find(self.tx, key)?,
+                    tip: self.memory.tips.find(self.tx, key)?,
                     snapshot: row.get::<_, i64>(2)?.cast_unsigned(),
                     repair: row.get(3)?,
                 })
@@ -120,7 +120,7 @@ impl<'a> Apply<'a> {
     }
 
     pub(super) fn known_did(&mut self, did: &str) -> Result<Option<(i64, Known)>, Error> {
-        match self.names.known_key(self.tx, did)? {
+        match self.memory.known_key(self.tx, did)? {
             Some(key) => Ok(self.known(key)?.map(|known| (key, known))),
             None => Ok(None),
         }
@@ -155,8 +155,8 @@ impl<'a> Apply<'a> {
         if commit.rev > known.tip.rev {
             let data = commit.chain.and_then(|chain| chain.data).map(mark);
             let rev = commit.rev;
-            self.names.tips.to(key, Tip { rev, data });
-            if let Some(mut cached) = self.names.accounts.get_mut(&key) {
+            self.memory.tips.to(key, Tip { rev, data });
+            if let Some(mut cached) = self.memory.accounts.get_mut(&key) {
                 cached.tip = Tip { rev, data };
             }
         }
@@ -205,7 +205,7 @@ impl<'a> Apply<'a> {
 
     /// Makes the row of an account that is new to us.
     fn meet(&mut self, did: &str) -> Result<i64, Error> {
-        let key = self.names.key(self.tx, did)?;
+        let key = self.memory.key(self.tx, did)?;
         self.tx
             .prepare_cached("INSERT INTO account (key) VALUES (?1)")?
             .execute([key])?;
@@ -241,7 +241,7 @@ impl<'a> Apply<'a> {
     }
 
     pub(super) fn mark(&mut self, key: i64, did: &str, repair: i64) -> Result<(), Error> {
-        self.names.accounts.remove(&key);
+        self.memory.accounts.remove(&key);
         self.tx
             .prepare_cached("UPDATE account SET repair = ?2 WHERE key = ?1")?
             .execute(params![key, repair])?;
@@ -280,7 +280,7 @@ impl<'a> Apply<'a> {
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), Refusal> {
-        let key = self.names.key(self.tx, &snapshot.did)?;
+        let key = self.memory.key(self.tx, &snapshot.did)?;
         let held: i64 = self
             .tx
             .prepare_cached("SELECT count(*) FROM held WHERE account = ?1")?
@@ -303,10 +303,10 @@ impl<'a> Apply<'a> {
             self.op(author, stamp, op)?;
         }
         self.delete_absent(author, snapshot)?;
-        self.names.accounts.remove(&key);
+        self.memory.accounts.remove(&key);
         if snapshot.rev >= known.tip.rev {
             let (rev, data) = (snapshot.rev, snapshot.data.map(mark));
-            self.names.tips.to(key, Tip { rev, data });
+            self.memory.tips.to(key, Tip { rev, data });
         }
         self.tx
             .prepare_cached(
@@ -362,7 +362,7 @@ impl<'a> Apply<'a> {
             let mut rkey = self
                 .tx
                 .prepare_cached("SELECT rkey FROM record WHERE id = ?1")?;
-            for record in Shelf::of(*id).records(self.tx, author, &self.names.authored)? {
+            for record in Shelf::of(*id).records(self.tx, author, &self.memory.authored)? {
                 let rkey = rkey.query_row([record], |row| row.get(0))?;
                 found.push((lane.nsid.clone(), rkey));
             }
@@ -379,7 +379,7 @@ impl<'a> Apply<'a> {
         }
         let (key, known) = match known {
             Some(found) => found,
-            None => (self.names.key(self.tx, did)?, Known::default()),
+            None => (self.memory.key(self.tx, did)?, Known::default()),
         };
         if time_us <= known.status_us {
             let same = time_us == known.status_us && status.code() == known.status;
@@ -399,7 +399,7 @@ impl<'a> Apply<'a> {
     fn standing(&mut self, did: &str, status: AccountStatus) -> Result<(), Error> {
         let (key, known) = match self.known_did(did)? {
             Some(found) => found,
-            None => (self.names.key(self.tx, did)?, Known::default()),
+            None => (self.memory.key(self.tx, did)?, Known::default()),
         };
         let time_us = known.status_us + i64::from(status.code() != known.status);
         self.stand(key, did, &known, (status, time_us))
@@ -414,7 +414,7 @@ impl<'a> Apply<'a> {
     ) -> Result<(), Error> {
         let was_visible = AccountStatus::from_code(known.status).visible();
         if was_visible && !status.visible() {
-            self.books().recount(self.names, key, did, -1)?;
+            self.books().recount(self.memory, key, did, -1)?;
         }
         self.tx
             .prepare_cached(
@@ -422,9 +422,9 @@ impl<'a> Apply<'a> {
                  ON CONFLICT (key) DO UPDATE SET status = ?2, status_us = ?3, doubt = 0",
             )?
             .execute(params![key, status.code(), time_us])?;
-        self.names.accounts.remove(&key);
+        self.memory.accounts.remove(&key);
         if !was_visible && status.visible() {
-            self.books().recount(self.names, key, did, 1)?;
+            self.books().recount(self.memory, key, did, 1)?;
         }
         if status == AccountStatus::Deleted {
             self.purge(key, did, known)?;
@@ -447,7 +447,7 @@ impl<'a> Apply<'a> {
             snapshot: known.snapshot,
         };
         for (nsid, rkey) in self.live_of(key)? {
-            let collection = self.names.collection(self.tx, &nsid)?;
+            let collection = self.memory.collection(self.tx, &nsid)?;
             let at = Place::new(author, collection, &nsid, &rkey);
             let Some(stored) = self.find(&at)? else {
                 continue;

@@ -10,7 +10,8 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::derive::{self, Ids, Subject};
 use super::group::Touch;
-use super::names::{Names, hash};
+use super::memory::Memory;
+use super::names::hash;
 use super::pending::{Origin, Turn};
 use super::reference::{self, Link};
 use super::shelf;
@@ -29,7 +30,7 @@ pub(super) const REFUSED: i64 = 2;
 #[derive(Debug)]
 pub(super) struct Apply<'a> {
     pub(super) tx: &'a Connection,
-    pub(super) names: &'a mut Names,
+    pub(super) memory: &'a mut Memory,
     pub(super) plan: &'a Plan,
     pub(super) ids: &'a Ids,
     pub(super) source: &'a str,
@@ -133,7 +134,7 @@ impl Apply<'_> {
         stamp: Stamp,
         op: &Op,
     ) -> Result<Outcome, Error> {
-        let collection = self.names.collection(self.tx, &op.collection)?;
+        let collection = self.memory.collection(self.tx, &op.collection)?;
         let at = Place::new(author, collection, &op.collection, &op.rkey);
         let stored = self.find(&at)?;
         if let Some(verdict) = settled(stored.as_ref(), author, stamp, &op.verdict) {
@@ -159,7 +160,7 @@ impl Apply<'_> {
     }
 
     pub(super) fn find(&mut self, at: &Place<'_>) -> Result<Option<Stored>, Error> {
-        if self.names.fresh.lacks(self.tx, at.hash)? {
+        if self.memory.fresh.lacks(self.tx, at.hash)? {
             return Ok(None);
         }
         self.tx
@@ -207,7 +208,7 @@ impl Apply<'_> {
                     self.forget_links(old.id, &was.links);
                     stands_there = old.time == time;
                     if !stands_there {
-                        self.names.authored.remove(&at.authored(old.id, old.time));
+                        self.memory.authored.remove(&at.authored(old.id, old.time));
                     }
                     place_again = self.unplace_if_moved(at, old, time, put, &was.derived)?;
                 } else {
@@ -228,12 +229,12 @@ impl Apply<'_> {
                     .execute(params![
                         at.hash, at.collection, at.author.key, at.rkey, at.tail(), stamp.rev.cast_signed(), time, seen, cid, put.body, links
                     ])?;
-                self.names.fresh.came(at.hash);
+                self.memory.fresh.came(at.hash);
                 self.tx.last_insert_rowid()
             }
         };
         if !stands_there {
-            self.names.authored.add(&at.authored(id, time));
+            self.memory.authored.add(&at.authored(id, time));
         }
         self.refer(id, &put.links);
         let from = self.changes.len();
@@ -260,9 +261,9 @@ impl Apply<'_> {
         touch: Touch,
     ) -> Result<Vec<Published>, Error> {
         self.books()
-            .touch(self.names, subject, at.nsid, derived, touch)?;
-        let (tx, names, ids) = (self.tx, &mut *self.names, self.ids);
-        derive::touch(tx, names, ids, subject, derived, touch, &mut self.changes)
+            .touch(self.memory, subject, at.nsid, derived, touch)?;
+        let (tx, memory, ids) = (self.tx, &mut *self.memory, self.ids);
+        derive::touch(tx, memory, ids, subject, derived, touch, &mut self.changes)
     }
 
     /// Says of the groups changed since `from` whether that happened just now.
@@ -334,7 +335,7 @@ impl Apply<'_> {
                     state,
                     self.seen_us()
                 ])?;
-            self.names.fresh.came(at.hash);
+            self.memory.fresh.came(at.hash);
             return Ok(());
         };
         if old.state == LIVE {
@@ -354,7 +355,7 @@ impl Apply<'_> {
         let subject = at.subject(id, time);
         let lanes = self.touch(at, subject, &derived, Touch::Goes)?;
         self.forget_links(id, &links);
-        self.names.authored.remove(&at.authored(id, time));
+        self.memory.authored.remove(&at.authored(id, time));
         *self.live.entry(at.collection).or_default() -= 1;
         self.changes.push(Change::Delete {
             record: id,
@@ -366,13 +367,13 @@ impl Apply<'_> {
 
     fn refer(&mut self, id: i64, links: &[Link]) {
         for entry in entries(id, links) {
-            self.names.referred.add(&entry);
+            self.memory.referred.add(&entry);
         }
     }
 
     fn forget_links(&mut self, id: i64, links: &[Link]) {
         for entry in entries(id, links) {
-            self.names.referred.remove(&entry);
+            self.memory.referred.remove(&entry);
         }
     }
 }

@@ -145,9 +145,9 @@ impl Apply<'_> {
         letter: &DeadLetter,
         verdict: &Verdict,
     ) -> Result<Outcome, Error> {
-        let key = self.names.key(self.tx, &letter.did)?;
+        let key = self.memory.key(self.tx, &letter.did)?;
         let known = self.known(key)?.unwrap_or_default();
-        let collection = self.names.collection(self.tx, &letter.collection)?;
+        let collection = self.memory.collection(self.tx, &letter.collection)?;
         let author = Author {
             key,
             did: &letter.did,

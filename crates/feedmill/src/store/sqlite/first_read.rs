@@ -72,7 +72,7 @@ pub(super) fn state(
 impl Apply<'_> {
     /// Marks a reader's account to be fetched, unless too many wait already.
     pub(super) fn first_read(&mut self, did: &str, waiting_max: usize) -> Result<(), Error> {
-        if state(self.tx, did, self.now_us, &self.names.tips)? != FirstRead::Unknown {
+        if state(self.tx, did, self.now_us, &self.memory.tips)? != FirstRead::Unknown {
             return Ok(());
         }
         let waiting: i64 = self
@@ -82,7 +82,7 @@ impl Apply<'_> {
         if waiting >= i64::try_from(waiting_max).unwrap_or(i64::MAX) {
             return Ok(());
         }
-        let key = self.names.key(self.tx, did)?;
+        let key = self.memory.key(self.tx, did)?;
         self.tx
             .prepare_cached("INSERT OR IGNORE INTO account (key) VALUES (?1)")?
             .execute([key])?;
@@ -97,7 +97,7 @@ impl Apply<'_> {
     /// A reader's host does not answer: it is left alone for a while. An account that the
     /// stream brought as well stays marked.
     pub(super) fn give_up_reader(&mut self, did: &str) -> Result<(), Error> {
-        let Some(key) = self.names.known_key(self.tx, did)? else {
+        let Some(key) = self.memory.known_key(self.tx, did)? else {
             return Ok(());
         };
         let asked = self
@@ -106,8 +106,8 @@ impl Apply<'_> {
                 "UPDATE first_read SET failed = ?2 WHERE reader = ?1 AND failed IS NULL",
             )?
             .execute(params![key, self.now_us])?;
-        if asked == 1 && self.names.tips.find(self.tx, key)?.data.is_none() {
-            self.names.accounts.remove(&key);
+        if asked == 1 && self.memory.tips.find(self.tx, key)?.data.is_none() {
+            self.memory.accounts.remove(&key);
             self.tx
                 .prepare_cached(
                     "UPDATE account SET repair = 0 WHERE key = ?1 AND repair = ?2 AND snapshot = 0",

@@ -19,6 +19,7 @@ mod fresh;
 mod graph;
 mod group;
 mod load;
+mod memory;
 mod names;
 mod narrow;
 mod outbox;

@@ -214,7 +214,7 @@ impl Apply<'_> {
                 let mut statement = self.tx.prepare_cached(
                     "SELECT links FROM record WHERE id = ?1 AND collection = ?2 AND state = 0",
                 )?;
-                let added = Some(&self.names.referred);
+                let added = Some(&self.memory.referred);
                 let mut naming = reference::Naming::new(self.tx, value, None, added)?;
                 while let Some(record) = naming.next()? {
                     let read = statement.query_row([record, collection], |row| {
