@@ -1,11 +1,13 @@
 //! What the other side of the watershed sees: changes, in commit order.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::clock::Micros;
 
 /// One change, as branches draw it. Replaying one changes nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// Files of an earlier version hold changes as JSON; that is all their reading from it is for.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "c", rename_all = "camelCase")]
 pub enum Change {
     /// A record is there, new or in a new version.
@@ -14,7 +16,7 @@ pub enum Change {
         uri: String,
         /// Happened just now; false for backfill, which never enters the live stream.
         live: bool,
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[serde(default)]
         lanes: Vec<Published>,
     },
     /// A record is gone.
@@ -22,7 +24,7 @@ pub enum Change {
         record: i64,
         uri: String,
         /// Where it stood.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[serde(default)]
         lanes: Vec<Published>,
     },
     /// A reader follows a key (or hides it, by the source's kind). One for each follow record.
@@ -48,7 +50,7 @@ pub enum Change {
 }
 
 /// A target record's place in a lane.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Published {
     pub lane: i64,
     pub time_us: Micros,
@@ -57,7 +59,7 @@ pub struct Published {
 }
 
 /// A group's place in a merged lane.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Grouped {
     /// Its first record.
     pub record: i64,

@@ -3,13 +3,17 @@
 //! Versions, repeats and orders of arrival are drawn at random; a naive model
 //! says what must be left.
 
+// Chains of commits: where they stand, and what their break holds up.
+mod chains;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use feedmill::config::Config;
-use feedmill::store::batch::{Batch, Chain, Commit, DeadLetter, Item, Op, Put, Snapshot, Verdict};
+use feedmill::store::batch::{Batch, Commit, DeadLetter, Item, Op, Put, Verdict};
 use feedmill::store::plan::Plan;
 use feedmill::store::{self, AccountStatus, FeedQuery, ListQuery, SharedStore};
+use record::tid::Tid;
 use sim::rng::Rng;
 
 const NOW: i64 = 1_790_000_000_000_000;
@@ -156,6 +160,14 @@ impl Bench {
     }
 }
 
+/// One of many record keys: a time, or any other text. What the writer knows of the two is not the same.
+fn rkey(is_time: bool, number: u64) -> String {
+    match is_time {
+        true => Tid::new(NOW as u64 + number, 1).to_string(),
+        false => format!("r{number}"),
+    }
+}
+
 /// Any order, any repeats: the newest version is left, deletes win ties, and
 /// a second run changes nothing.
 #[test]
@@ -167,7 +179,7 @@ fn newer_wins_in_any_order_of_arrival_and_again_is_the_same() {
             let did = format!("did:web:round{round}.test");
             let mut history: Vec<(u64, String, Option<String>)> = Vec::new();
             for version in 1..=rng.below(12) + 1 {
-                let rkey = format!("r{}", rng.below(3));
+                let rkey = rkey(round % 2 == 0, round * 3 + rng.below(3));
                 let text = rng.chance(0.7).then(|| format!("v{version}"));
                 history.push((version, rkey, text));
             }
@@ -230,9 +242,11 @@ fn newer_wins_in_any_order_of_arrival_and_again_is_the_same() {
 #[test]
 fn deletes_win_ties_whatever_comes_first() {
     on_each(|bench| {
-        for (did, delete_first) in [("did:web:a.test", true), ("did:web:b.test", false)] {
-            let put = || bench.commit(did, 5, POST, "x", bench.post(did, "hello", NOW - 1));
-            let delete = || bench.commit(did, 5, POST, "x", Verdict::Delete);
+        let orders = [(true, false), (true, true), (false, false), (false, true)];
+        for (delete_first, is_time) in orders {
+            let (did, rkey) = ("did:web:a.test", rkey(is_time, u64::from(delete_first)));
+            let put = || bench.commit(did, 5, POST, &rkey, bench.post(did, "hello", NOW - 1));
+            let delete = || bench.commit(did, 5, POST, &rkey, Verdict::Delete);
             let (first, second) = if delete_first {
                 (delete(), put())
             } else {
@@ -240,12 +254,34 @@ fn deletes_win_ties_whatever_comes_first() {
             };
             bench.apply(vec![first]);
             bench.apply(vec![second]);
-            assert_eq!(
-                bench.store.record(&format!("at://{did}/{POST}/x")).unwrap(),
-                None
-            );
+            let uri = format!("at://{did}/{POST}/{rkey}");
+            assert_eq!(bench.store.record(&uri).unwrap(), None);
         }
     });
+}
+
+/// A writer remembers what is there, until somebody else has written.
+#[test]
+fn what_another_writer_took_in_is_not_taken_for_new() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&format!("sqlite://{}/store.db", folder.path().display()));
+    let [one, other] = [(), ()].map(|()| {
+        let store = store::open(&config).unwrap();
+        let plan = Arc::clone(store.plan());
+        Bench {
+            store,
+            plan,
+            _folder: None,
+        }
+    });
+    let did = "did:web:a.test";
+    let taken = |bench: &Bench, number| {
+        let post = bench.post(did, "hello", NOW - 1);
+        let item = bench.commit(did, 5, POST, &rkey(true, number), post);
+        bench.apply(vec![item]).accounting.applied
+    };
+    assert_eq!((taken(&one, 1), taken(&other, 2)), (1, 1));
+    assert_eq!((taken(&one, 2), taken(&other, 1)), (0, 0));
 }
 
 #[test]
@@ -428,98 +464,6 @@ fn a_refused_version_hides_the_one_before_it_and_is_buried_once() {
             None
         );
         assert_eq!(bench.store.dead(None, 10).unwrap().len(), 1);
-    });
-}
-
-fn chained(bench: &Bench, did: &str, since: Option<u64>, rev: u64, text: &str) -> Item {
-    let Item::Commit(commit) = bench.commit(
-        did,
-        rev,
-        POST,
-        &format!("r{rev}"),
-        bench.post(did, text, NOW - 1),
-    ) else {
-        unreachable!()
-    };
-    Item::Commit(Commit {
-        chain: Some(Chain {
-            since,
-            prev_data: None,
-            data: None,
-        }),
-        frame: rev.to_le_bytes().to_vec().into(),
-        ..commit
-    })
-}
-
-#[test]
-fn a_broken_chain_holds_that_account_and_nobody_else_until_the_snapshot() {
-    on_each(|bench| {
-        let (did, other) = ("did:web:a.test", "did:web:b.test");
-        bench.apply(vec![
-            chained(bench, did, None, 1, "one"),
-            chained(bench, other, None, 1, "one"),
-        ]);
-        let broken = bench.apply(vec![
-            chained(bench, did, Some(2), 3, "three"),
-            chained(bench, other, Some(1), 2, "two"),
-        ]);
-        assert_eq!((broken.accounting.held, broken.accounting.applied), (1, 1));
-        assert_eq!(broken.broken, [did]);
-        assert_eq!(bench.store.broken_accounts(9).unwrap(), [did]);
-        assert_eq!(
-            bench.store.held(did).unwrap(),
-            [3u64.to_le_bytes().to_vec()]
-        );
-        let Item::Commit(again) = chained(bench, did, Some(2), 3, "three") else {
-            unreachable!()
-        };
-        let post = |rkey: &str, text: &str| Op {
-            collection: POST.into(),
-            rkey: rkey.into(),
-            verdict: bench.post(did, text, NOW - 1),
-        };
-        let snapshot = |held| {
-            Item::Snapshot(Snapshot {
-                did: did.into(),
-                rev: 2,
-                data: None,
-                ops: vec![post("r2", "two")],
-                held,
-            })
-        };
-        let stale = bench.store.commit(Batch {
-            source: "test".into(),
-            cursor: None,
-            now_us: NOW,
-            items: vec![snapshot(0)],
-        });
-        assert!(
-            stale.is_err(),
-            "a snapshot made before the last held frame is refused"
-        );
-        bench.apply(vec![
-            snapshot(1),
-            Item::Commit(Commit {
-                was_held: true,
-                ..again
-            }),
-        ]);
-        let mut live: Vec<String> = bench
-            .list()
-            .into_iter()
-            .map(|(uri, _)| uri)
-            .filter(|uri| uri.contains(did))
-            .collect();
-        live.sort();
-        let expected: Vec<String> = ["r2", "r3"]
-            .iter()
-            .map(|rkey| format!("at://{did}/{POST}/{rkey}"))
-            .collect();
-        assert_eq!(live, expected, "r1 is not in the snapshot, so it is gone");
-        let total = bench.store.accounting(None).unwrap();
-        assert!(total.adds_up() && total.held == 0, "{total:?}");
-        assert!(bench.store.broken_accounts(9).unwrap().is_empty());
     });
 }
 

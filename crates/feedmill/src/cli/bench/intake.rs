@@ -191,8 +191,11 @@ struct Floors {
     bare_s: f64,
 }
 
-/// What SQLite keeps by itself instead of our piles: the records under their authors, and a table of references.
+/// What SQLite keeps by itself instead of what we pack: the records under their authors, a table of
+/// references, and one of accounts' revisions.
 const PLAIN_INDEXES: &str = "
+CREATE TABLE revision (key INTEGER PRIMARY KEY, rev INTEGER NOT NULL, data BLOB);
+INSERT INTO revision SELECT author, max(rev), randomblob(8) FROM record GROUP BY author;
 CREATE INDEX record_by_author ON record (collection, author, time, rkey) WHERE state = 0;
 CREATE TABLE reference (target INTEGER NOT NULL, record INTEGER NOT NULL, PRIMARY KEY (target, record)) WITHOUT ROWID;
 INSERT INTO reference SELECT hash, id FROM record ORDER BY hash, id;
@@ -229,7 +232,7 @@ fn bare(folder: &std::path::Path, events: usize, batch: usize) -> Result<f64, En
     for chunk in kept.chunks(batch).rev() {
         let tx = connection.transaction()?;
         for (hash, collection, author, tail, rev, time, cid, body, links) in chunk.iter().rev() {
-            tx.prepare_cached("UPDATE account SET rev = ?2 WHERE key = ?1")?
+            tx.prepare_cached("UPDATE revision SET rev = ?2 WHERE key = ?1")?
                 .execute([author, rev])?;
             let later = hash + ((LATER_US >> 23) << 32);
             tx.prepare_cached(

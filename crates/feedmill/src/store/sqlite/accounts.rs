@@ -9,6 +9,7 @@ use rusqlite::{Error, OptionalExtension, params};
 
 use super::apply::{Apply, Author, Place, Stamp};
 use super::shelf::Shelf;
+use super::tip::{Tip, mark};
 use crate::clock::Micros;
 use crate::store::account::AccountStatus;
 use crate::store::batch::{Chain, Commit, Item, Op, Snapshot, Verdict};
@@ -22,27 +23,12 @@ pub(super) const HOLDING: i64 = 2;
 /// What streams say instead of a handle that could not be confirmed; whoever had one keeps it.
 const NO_HANDLE: &str = "handle.invalid";
 
-/// What a tree is known by: the first quarter of its hash. A commit that follows names the tree
-/// before it, and that one which does not follow agrees with it in sixty-four bits is no accident; who
-/// makes such a pair makes it of his own repository.
-pub(super) type Mark = [u8; 8];
-
-fn mark(cid: Cid) -> Mark {
-    let mut mark = Mark::default();
-    let digest = cid.as_bytes().iter().skip(4);
-    mark.iter_mut()
-        .zip(digest)
-        .for_each(|(to, from)| *to = *from);
-    mark
-}
-
-/// An account's row.
+/// An account's row, and its tip.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
     pub(super) status: i64,
     pub(super) status_us: i64,
-    pub(super) rev: u64,
-    pub(super) data: Option<Mark>,
+    pub(super) tip: Tip,
     pub(super) snapshot: u64,
     pub(super) repair: i64,
 }
@@ -106,12 +92,12 @@ impl<'a> Apply<'a> {
     }
 
     pub(super) fn known(&mut self, key: i64) -> Result<Option<Known>, Error> {
-        if let Some(known) = self.names.accounts.get(&key) {
+        if let Some(known) = self.memory.accounts.get(&key) {
             return Ok(Some(known.clone()));
         }
         let found = self.read_account(key)?;
         if let Some(known) = &found {
-            self.names.accounts.insert(key, known.clone());
+            self.memory.accounts.insert(key, known.clone());
         }
         Ok(found)
     }
@@ -119,23 +105,22 @@ impl<'a> Apply<'a> {
     fn read_account(&self, key: i64) -> Result<Option<Known>, Error> {
         self.tx
             .prepare_cached(
-                "SELECT status, status_us, rev, data, snapshot, repair FROM account WHERE key = ?1",
+                "SELECT status, status_us, snapshot, repair FROM account WHERE key = ?1",
             )?
             .query_row([key], |row| {
                 Ok(Known {
                     status: row.get(0)?,
                     status_us: row.get(1)?,
-                    rev: row.get::<_, i64>(2)?.cast_unsigned(),
-                    data: row.get(3)?,
-                    snapshot: row.get::<_, i64>(4)?.cast_unsigned(),
-                    repair: row.get(5)?,
+                    tip: self.memory.tips.find(self.tx, key)?,
+                    snapshot: row.get::<_, i64>(2)?.cast_unsigned(),
+                    repair: row.get(3)?,
                 })
             })
             .optional()
     }
 
     pub(super) fn known_did(&mut self, did: &str) -> Result<Option<(i64, Known)>, Error> {
-        match self.names.known_key(self.tx, did)? {
+        match self.memory.known_key(self.tx, did)? {
             Some(key) => Ok(self.known(key)?.map(|known| (key, known))),
             None => Ok(None),
         }
@@ -157,9 +142,9 @@ impl<'a> Apply<'a> {
             None => (self.meet(&commit.did)?, Known::default()),
         };
         if let Some(chain) = commit.chain {
-            let fresh = known.rev == 0;
+            let fresh = known.tip.rev == 0;
             let breaks = known.repair == HOLDING || !follows(&known, chain);
-            if commit.rev > known.rev && !fresh && breaks {
+            if commit.rev > known.tip.rev && !fresh && breaks {
                 return self.hold(key, &known, commit);
             }
             if fresh && chain.since.is_some() && known.repair == IN_STEP {
@@ -167,13 +152,12 @@ impl<'a> Apply<'a> {
                 self.mark(key, &commit.did, DUE)?;
             }
         }
-        if commit.rev > known.rev {
+        if commit.rev > known.tip.rev {
             let data = commit.chain.and_then(|chain| chain.data).map(mark);
-            self.tx
-                .prepare_cached("UPDATE account SET rev = ?2, data = ?3 WHERE key = ?1")?
-                .execute(params![key, commit.rev.cast_signed(), data])?;
-            if let Some(mut cached) = self.names.accounts.get_mut(&key) {
-                (cached.rev, cached.data) = (commit.rev, data);
+            let rev = commit.rev;
+            self.memory.tips.to(key, Tip { rev, data });
+            if let Some(mut cached) = self.memory.accounts.get_mut(&key) {
+                cached.tip = Tip { rev, data };
             }
         }
         self.count_filtered(commit);
@@ -221,7 +205,7 @@ impl<'a> Apply<'a> {
 
     /// Makes the row of an account that is new to us.
     fn meet(&mut self, did: &str) -> Result<i64, Error> {
-        let key = self.names.key(self.tx, did)?;
+        let key = self.memory.key(self.tx, did)?;
         self.tx
             .prepare_cached("INSERT INTO account (key) VALUES (?1)")?
             .execute([key])?;
@@ -257,7 +241,7 @@ impl<'a> Apply<'a> {
     }
 
     pub(super) fn mark(&mut self, key: i64, did: &str, repair: i64) -> Result<(), Error> {
-        self.names.accounts.remove(&key);
+        self.memory.accounts.remove(&key);
         self.tx
             .prepare_cached("UPDATE account SET repair = ?2 WHERE key = ?1")?
             .execute(params![key, repair])?;
@@ -281,10 +265,10 @@ impl<'a> Apply<'a> {
         self.tally.received += 1;
         match self.known_did(did)? {
             None => self.tally.filtered += 1,
-            Some((_, known)) if known.rev == rev && known.data == data.map(mark) => {
+            Some((_, known)) if known.tip.rev == rev && known.tip.data == data.map(mark) => {
                 self.tally.repeated += 1
             }
-            Some((_, known)) if rev <= known.rev => self.tally.superseded += 1,
+            Some((_, known)) if rev <= known.tip.rev => self.tally.superseded += 1,
             Some((key, known)) => {
                 if known.repair != HOLDING {
                     self.mark(key, did, HOLDING)?;
@@ -296,7 +280,7 @@ impl<'a> Apply<'a> {
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), Refusal> {
-        let key = self.names.key(self.tx, &snapshot.did)?;
+        let key = self.memory.key(self.tx, &snapshot.did)?;
         let held: i64 = self
             .tx
             .prepare_cached("SELECT count(*) FROM held WHERE account = ?1")?
@@ -319,18 +303,17 @@ impl<'a> Apply<'a> {
             self.op(author, stamp, op)?;
         }
         self.delete_absent(author, snapshot)?;
-        self.names.accounts.remove(&key);
-        let (rev, data) = if snapshot.rev >= known.rev {
-            (snapshot.rev, snapshot.data.map(mark))
-        } else {
-            (known.rev, known.data)
-        };
+        self.memory.accounts.remove(&key);
+        if snapshot.rev >= known.tip.rev {
+            let (rev, data) = (snapshot.rev, snapshot.data.map(mark));
+            self.memory.tips.to(key, Tip { rev, data });
+        }
         self.tx
             .prepare_cached(
-                "INSERT INTO account (key, rev, data, snapshot, repair) VALUES (?1, ?2, ?3, ?4, 0)
-                 ON CONFLICT (key) DO UPDATE SET rev = ?2, data = ?3, snapshot = max(snapshot, ?4), repair = 0",
+                "INSERT INTO account (key, snapshot, repair) VALUES (?1, ?2, 0)
+                 ON CONFLICT (key) DO UPDATE SET snapshot = max(snapshot, ?2), repair = 0",
             )?
-            .execute(params![key, rev.cast_signed(), data, snapshot.rev.cast_signed()])?;
+            .execute(params![key, snapshot.rev.cast_signed()])?;
         self.first_read_done(key)?;
         // The frames follow in this batch; those that still do not fit are held anew.
         self.tx
@@ -379,7 +362,7 @@ impl<'a> Apply<'a> {
             let mut rkey = self
                 .tx
                 .prepare_cached("SELECT rkey FROM record WHERE id = ?1")?;
-            for record in Shelf::of(*id).records(self.tx, author, &self.names.authored)? {
+            for record in Shelf::of(*id).records(self.tx, author, &self.memory.authored)? {
                 let rkey = rkey.query_row([record], |row| row.get(0))?;
                 found.push((lane.nsid.clone(), rkey));
             }
@@ -396,7 +379,7 @@ impl<'a> Apply<'a> {
         }
         let (key, known) = match known {
             Some(found) => found,
-            None => (self.names.key(self.tx, did)?, Known::default()),
+            None => (self.memory.key(self.tx, did)?, Known::default()),
         };
         if time_us <= known.status_us {
             let same = time_us == known.status_us && status.code() == known.status;
@@ -416,7 +399,7 @@ impl<'a> Apply<'a> {
     fn standing(&mut self, did: &str, status: AccountStatus) -> Result<(), Error> {
         let (key, known) = match self.known_did(did)? {
             Some(found) => found,
-            None => (self.names.key(self.tx, did)?, Known::default()),
+            None => (self.memory.key(self.tx, did)?, Known::default()),
         };
         let time_us = known.status_us + i64::from(status.code() != known.status);
         self.stand(key, did, &known, (status, time_us))
@@ -431,7 +414,7 @@ impl<'a> Apply<'a> {
     ) -> Result<(), Error> {
         let was_visible = AccountStatus::from_code(known.status).visible();
         if was_visible && !status.visible() {
-            self.books().recount(self.names, key, did, -1)?;
+            self.books().recount(self.memory, key, did, -1)?;
         }
         self.tx
             .prepare_cached(
@@ -439,9 +422,9 @@ impl<'a> Apply<'a> {
                  ON CONFLICT (key) DO UPDATE SET status = ?2, status_us = ?3, doubt = 0",
             )?
             .execute(params![key, status.code(), time_us])?;
-        self.names.accounts.remove(&key);
+        self.memory.accounts.remove(&key);
         if !was_visible && status.visible() {
-            self.books().recount(self.names, key, did, 1)?;
+            self.books().recount(self.memory, key, did, 1)?;
         }
         if status == AccountStatus::Deleted {
             self.purge(key, did, known)?;
@@ -464,33 +447,21 @@ impl<'a> Apply<'a> {
             snapshot: known.snapshot,
         };
         for (nsid, rkey) in self.live_of(key)? {
-            let collection = self.names.collection(self.tx, &nsid)?;
-            let uri = format!("at://{did}/{nsid}/{rkey}");
-            let found = self
-                .tx
-                .prepare_cached("SELECT id, time FROM record WHERE hash = ?1 AND author = ?2 AND collection = ?3 AND rkey = ?4")?
-                .query_row(params![super::names::hash(&uri), key, collection, rkey], |row| {
-                    Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
-                })
-                .optional()?;
-            let Some((id, time)) = found else { continue };
-            let place = Place {
-                author,
-                collection,
-                nsid: &nsid,
-                rkey: &rkey,
-                uri,
+            let collection = self.memory.collection(self.tx, &nsid)?;
+            let at = Place::new(author, collection, &nsid, &rkey);
+            let Some(stored) = self.find(&at)? else {
+                continue;
             };
-            self.withdraw(&place, id, time)?;
+            self.withdraw(&at, stored.id, stored.time)?;
             self.tx
                 .prepare_cached("DELETE FROM record WHERE id = ?1")?
-                .execute([id])?;
+                .execute([stored.id])?;
         }
         self.tx
             .prepare_cached(
-                "UPDATE account SET snapshot = max(snapshot, rev), repair = 0 WHERE key = ?1",
+                "UPDATE account SET snapshot = max(snapshot, ?2), repair = 0 WHERE key = ?1",
             )?
-            .execute([key])?;
+            .execute(params![key, known.tip.rev.cast_signed()])?;
         self.end_parked(key, u64::MAX >> 1, &|_, _| false)?;
         let units: Option<i64> = self
             .tx
@@ -526,8 +497,8 @@ impl<'a> Apply<'a> {
 
 /// Whether a commit follows directly on what is known.
 fn follows(known: &Known, chain: Chain) -> bool {
-    let rev = chain.since == Some(known.rev);
-    let data = match (known.data, chain.prev_data) {
+    let rev = chain.since == Some(known.tip.rev);
+    let data = match (known.tip.data, chain.prev_data) {
         (Some(ours), Some(theirs)) => ours == mark(theirs),
         _ => true,
     };

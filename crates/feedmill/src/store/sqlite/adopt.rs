@@ -16,7 +16,7 @@ impl Apply<'_> {
     pub(super) fn adopt(&mut self, dids: &[String]) -> Result<(), Error> {
         for did in dids {
             let key = match self.known_did(did)? {
-                Some((key, known)) if known.rev == 0 && known.snapshot == 0 => {
+                Some((key, known)) if known.tip.rev == 0 && known.snapshot == 0 => {
                     if known.repair != 0 {
                         continue;
                     }
@@ -24,7 +24,7 @@ impl Apply<'_> {
                 }
                 Some(_) => continue,
                 None => {
-                    let key = self.names.key(self.tx, did)?;
+                    let key = self.memory.key(self.tx, did)?;
                     self.tx
                         .prepare_cached("INSERT INTO account (key) VALUES (?1)")?
                         .execute([key])?;
@@ -39,7 +39,7 @@ impl Apply<'_> {
     /// Marks every account that is in step, doubts every account's standing, and has every list read again from its beginning.
     pub(super) fn all_due(&mut self) -> Result<(), Error> {
         let deleted = AccountStatus::Deleted.code();
-        self.names.accounts.clear();
+        self.memory.accounts.clear();
         self.tx
             .prepare_cached("UPDATE account SET repair = ?1 WHERE repair = 0 AND status <> ?2")?
             .execute([DUE, deleted])?;

@@ -10,7 +10,8 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::derive::{self, Ids, Subject};
 use super::group::Touch;
-use super::names::{Names, hash};
+use super::memory::Memory;
+use super::names::hash;
 use super::pending::{Origin, Turn};
 use super::reference::{self, Link};
 use super::shelf;
@@ -29,7 +30,7 @@ pub(super) const REFUSED: i64 = 2;
 #[derive(Debug)]
 pub(super) struct Apply<'a> {
     pub(super) tx: &'a Connection,
-    pub(super) names: &'a mut Names,
+    pub(super) memory: &'a mut Memory,
     pub(super) plan: &'a Plan,
     pub(super) ids: &'a Ids,
     pub(super) source: &'a str,
@@ -110,10 +111,10 @@ pub(super) struct Stamp {
 
 #[derive(Debug)]
 pub(super) struct Stored {
-    id: i64,
+    pub(super) id: i64,
     pub(super) rev: u64,
     pub(super) state: i64,
-    time: i64,
+    pub(super) time: i64,
     seen: i64,
     cid: Option<Vec<u8>>,
 }
@@ -133,19 +134,12 @@ impl Apply<'_> {
         stamp: Stamp,
         op: &Op,
     ) -> Result<Outcome, Error> {
-        let uri = ["at://", author.did, "/", &op.collection, "/", &op.rkey].concat();
-        let collection = self.names.collection(self.tx, &op.collection)?;
-        let stored = self.find(&uri, collection, author.key, &op.rkey)?;
+        let collection = self.memory.collection(self.tx, &op.collection)?;
+        let at = Place::new(author, collection, &op.collection, &op.rkey);
+        let stored = self.find(&at)?;
         if let Some(verdict) = settled(stored.as_ref(), author, stamp, &op.verdict) {
             return Ok(verdict);
         }
-        let at = Place {
-            author,
-            collection,
-            nsid: &op.collection,
-            rkey: &op.rkey,
-            uri,
-        };
         if self.plan.needs.may_wait(&op.collection)
             && let Some(outcome) = self.meet_parked(&at, stamp, &op.verdict)?
         {
@@ -165,28 +159,28 @@ impl Apply<'_> {
         }
     }
 
-    pub(super) fn find(
-        &self,
-        uri: &str,
-        collection: i64,
-        author: i64,
-        rkey: &str,
-    ) -> Result<Option<Stored>, Error> {
+    pub(super) fn find(&mut self, at: &Place<'_>) -> Result<Option<Stored>, Error> {
+        if self.memory.fresh.lacks(self.tx, at.hash)? {
+            return Ok(None);
+        }
         self.tx
             .prepare_cached(
                 "SELECT id, rev, state, time, seen, cid FROM record
                  WHERE hash = ?1 AND author = ?2 AND collection = ?3 AND rkey = ?4",
             )?
-            .query_row(params![hash(uri), author, collection, rkey], |row| {
-                Ok(Stored {
-                    id: row.get(0)?,
-                    rev: row.get::<_, i64>(1)?.cast_unsigned(),
-                    state: row.get(2)?,
-                    time: row.get(3)?,
-                    seen: row.get(4)?,
-                    cid: row.get(5)?,
-                })
-            })
+            .query_row(
+                params![at.hash, at.author.key, at.collection, at.rkey],
+                |row| {
+                    Ok(Stored {
+                        id: row.get(0)?,
+                        rev: row.get::<_, i64>(1)?.cast_unsigned(),
+                        state: row.get(2)?,
+                        time: row.get(3)?,
+                        seen: row.get(4)?,
+                        cid: row.get(5)?,
+                    })
+                },
+            )
             .optional()
     }
 
@@ -214,7 +208,7 @@ impl Apply<'_> {
                     self.forget_links(old.id, &was.links);
                     stands_there = old.time == time;
                     if !stands_there {
-                        self.names.authored.remove(&at.authored(old.id, old.time));
+                        self.memory.authored.remove(&at.authored(old.id, old.time));
                     }
                     place_again = self.unplace_if_moved(at, old, time, put, &was.derived)?;
                 } else {
@@ -233,13 +227,14 @@ impl Apply<'_> {
                          VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8, ?9, ?10, ?11)",
                     )?
                     .execute(params![
-                        hash(&at.uri), at.collection, at.author.key, at.rkey, at.tail(), stamp.rev.cast_signed(), time, seen, cid, put.body, links
+                        at.hash, at.collection, at.author.key, at.rkey, at.tail(), stamp.rev.cast_signed(), time, seen, cid, put.body, links
                     ])?;
+                self.memory.fresh.came(at.hash);
                 self.tx.last_insert_rowid()
             }
         };
         if !stands_there {
-            self.names.authored.add(&at.authored(id, time));
+            self.memory.authored.add(&at.authored(id, time));
         }
         self.refer(id, &put.links);
         let from = self.changes.len();
@@ -266,9 +261,9 @@ impl Apply<'_> {
         touch: Touch,
     ) -> Result<Vec<Published>, Error> {
         self.books()
-            .touch(self.names, subject, at.nsid, derived, touch)?;
-        let (tx, names, ids) = (self.tx, &mut *self.names, self.ids);
-        derive::touch(tx, names, ids, subject, derived, touch, &mut self.changes)
+            .touch(self.memory, subject, at.nsid, derived, touch)?;
+        let (tx, memory, ids) = (self.tx, &mut *self.memory, self.ids);
+        derive::touch(tx, memory, ids, subject, derived, touch, &mut self.changes)
     }
 
     /// Says of the groups changed since `from` whether that happened just now.
@@ -331,7 +326,7 @@ impl Apply<'_> {
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)",
                 )?
                 .execute(params![
-                    hash(&at.uri),
+                    at.hash,
                     at.collection,
                     at.author.key,
                     at.rkey,
@@ -340,6 +335,7 @@ impl Apply<'_> {
                     state,
                     self.seen_us()
                 ])?;
+            self.memory.fresh.came(at.hash);
             return Ok(());
         };
         if old.state == LIVE {
@@ -359,7 +355,7 @@ impl Apply<'_> {
         let subject = at.subject(id, time);
         let lanes = self.touch(at, subject, &derived, Touch::Goes)?;
         self.forget_links(id, &links);
-        self.names.authored.remove(&at.authored(id, time));
+        self.memory.authored.remove(&at.authored(id, time));
         *self.live.entry(at.collection).or_default() -= 1;
         self.changes.push(Change::Delete {
             record: id,
@@ -371,13 +367,13 @@ impl Apply<'_> {
 
     fn refer(&mut self, id: i64, links: &[Link]) {
         for entry in entries(id, links) {
-            self.names.referred.add(&entry);
+            self.memory.referred.add(&entry);
         }
     }
 
     fn forget_links(&mut self, id: i64, links: &[Link]) {
         for entry in entries(id, links) {
-            self.names.referred.remove(&entry);
+            self.memory.referred.remove(&entry);
         }
     }
 }
@@ -403,9 +399,23 @@ pub(super) struct Place<'a> {
     pub(super) nsid: &'a str,
     pub(super) rkey: &'a str,
     pub(super) uri: String,
+    /// Of the URI.
+    pub(super) hash: i64,
 }
 
-impl Place<'_> {
+impl<'a> Place<'a> {
+    pub(super) fn new(author: Author<'a>, collection: i64, nsid: &'a str, rkey: &'a str) -> Self {
+        let uri = ["at://", author.did, "/", nsid, "/", rkey].concat();
+        Self {
+            author,
+            collection,
+            nsid,
+            rkey,
+            hash: hash(&uri),
+            uri,
+        }
+    }
+
     fn tail(&self) -> String {
         [self.author.did, "/", self.rkey].concat()
     }

@@ -145,26 +145,21 @@ impl Apply<'_> {
         letter: &DeadLetter,
         verdict: &Verdict,
     ) -> Result<Outcome, Error> {
-        let key = self.names.key(self.tx, &letter.did)?;
+        let key = self.memory.key(self.tx, &letter.did)?;
         let known = self.known(key)?.unwrap_or_default();
-        let collection = self.names.collection(self.tx, &letter.collection)?;
-        let at = Place {
-            author: Author {
-                key,
-                did: &letter.did,
-                snapshot: known.snapshot,
-            },
-            collection,
-            nsid: &letter.collection,
-            rkey: &letter.rkey,
-            uri: format!("at://{}/{}/{}", letter.did, letter.collection, letter.rkey),
+        let collection = self.memory.collection(self.tx, &letter.collection)?;
+        let author = Author {
+            key,
+            did: &letter.did,
+            snapshot: known.snapshot,
         };
+        let at = Place::new(author, collection, &letter.collection, &letter.rkey);
         let stamp = Stamp {
             rev: letter.rev,
             live: false,
             snapshot: false,
         };
-        let stored = self.find(&at.uri, collection, key, &letter.rkey)?;
+        let stored = self.find(&at)?;
         match verdict {
             Verdict::Delete => return Ok(Outcome::Superseded),
             Verdict::Refused(fault) => {

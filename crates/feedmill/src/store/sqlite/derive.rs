@@ -6,7 +6,7 @@
 use rusqlite::{Connection, Error, params};
 
 use super::group::{self, Touch};
-use super::names::Names;
+use super::memory::Memory;
 use super::shelf::has_rows;
 use crate::store::change::{Change, Published};
 use crate::store::plan::{Derived, Plan};
@@ -49,7 +49,7 @@ pub(super) fn of_body(plan: &Plan, nsid: &str, did: &str, body: &str) -> Derived
 /// Where a record stands; `row` is called for each lane that has rows of its own.
 fn places(
     tx: &Connection,
-    names: &mut Names,
+    memory: &mut Memory,
     ids: &Ids,
     subject: Subject<'_>,
     derived: &Derived,
@@ -60,7 +60,7 @@ fn places(
         let Some(&lane) = ids.lanes.get(lane.0) else {
             continue;
         };
-        let numbers = keys.iter().map(|key| names.key(tx, key));
+        let numbers = keys.iter().map(|key| memory.key(tx, key));
         let keys = numbers.collect::<Result<Vec<i64>, Error>>()?;
         if has_rows(lane) {
             row(lane, &keys)?;
@@ -78,14 +78,14 @@ fn places(
 /// The sources of follows that a record is in, each with the key that it follows.
 fn follows(
     tx: &Connection,
-    names: &mut Names,
+    memory: &mut Memory,
     ids: &Ids,
     derived: &Derived,
 ) -> Result<Vec<(i64, i64)>, Error> {
     let known = derived.follows.iter();
     let known = known.filter_map(|(source, key)| Some((*ids.sources.get(source.0)?, key)));
     known
-        .map(|(source, key)| Ok((source, names.key(tx, key)?)))
+        .map(|(source, key)| Ok((source, memory.key(tx, key)?)))
         .collect()
 }
 
@@ -93,7 +93,7 @@ fn follows(
 /// and pushes follow changes.
 pub(super) fn touch(
     tx: &Connection,
-    names: &mut Names,
+    memory: &mut Memory,
     ids: &Ids,
     subject: Subject<'_>,
     derived: &Derived,
@@ -101,7 +101,7 @@ pub(super) fn touch(
     changes: &mut Vec<Change>,
 ) -> Result<Vec<Published>, Error> {
     let (tail, time, record) = (subject.tail(), subject.time, subject.record);
-    let places = places(tx, names, ids, subject, derived, |lane, keys| {
+    let places = places(tx, memory, ids, subject, derived, |lane, keys| {
         for key in keys {
             match touch {
                 Touch::Came => tx
@@ -122,9 +122,9 @@ pub(super) fn touch(
         };
         Ok(())
     })?;
-    group::touch(tx, names, ids, subject, &derived.parts, touch, changes)?;
+    group::touch(tx, memory, ids, subject, &derived.parts, touch, changes)?;
     let reader = subject.author;
-    for (source, key) in follows(tx, names, ids, derived)? {
+    for (source, key) in follows(tx, memory, ids, derived)? {
         let (sql, change) = match touch {
             Touch::Came => (
                 "INSERT OR IGNORE INTO follow (source, reader, key, record) VALUES (?1, ?2, ?3, ?4)",

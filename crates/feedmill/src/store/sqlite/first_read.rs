@@ -9,6 +9,7 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 use super::accounts::DUE;
 use super::apply::Apply;
 use super::names::find_key;
+use super::tip::Moved;
 use crate::clock::Micros;
 use crate::store::account::{AccountStatus, FirstRead};
 
@@ -22,31 +23,33 @@ struct Standing {
     waiting: bool,
 }
 
-fn standing(connection: &Connection, did: &str) -> Result<Option<Standing>, Error> {
+fn standing(connection: &Connection, did: &str, moved: &Moved) -> Result<Option<Standing>, Error> {
     let Some(key) = find_key(connection, did)? else {
         return Ok(None);
     };
+    let followed = moved.find(connection, key)?.data.is_some();
     connection
-        .prepare_cached("SELECT status, snapshot > 0 OR data IS NOT NULL, repair > 0 FROM account WHERE key = ?1")?
+        .prepare_cached("SELECT status, snapshot > 0, repair > 0 FROM account WHERE key = ?1")?
         .query_row([key], |row| {
             let hidden = !AccountStatus::from_code(row.get(0)?).visible();
             Ok(Standing {
                 key,
                 // Nobody gives out the repository of a hidden account.
-                known: row.get::<_, bool>(1)? || hidden,
+                known: row.get::<_, bool>(1)? || followed || hidden,
                 waiting: row.get(2)?,
             })
         })
         .optional()
 }
 
-/// Whether what a reader follows is here.
+/// Whether what a reader follows is here; `moved`: the tips that this transaction has moved.
 pub(super) fn state(
     connection: &Connection,
     did: &str,
     now_us: Micros,
+    moved: &Moved,
 ) -> Result<FirstRead, Error> {
-    let Some(standing) = standing(connection, did)? else {
+    let Some(standing) = standing(connection, did, moved)? else {
         return Ok(FirstRead::Unknown);
     };
     if standing.known {
@@ -69,7 +72,7 @@ pub(super) fn state(
 impl Apply<'_> {
     /// Marks a reader's account to be fetched, unless too many wait already.
     pub(super) fn first_read(&mut self, did: &str, waiting_max: usize) -> Result<(), Error> {
-        if state(self.tx, did, self.now_us)? != FirstRead::Unknown {
+        if state(self.tx, did, self.now_us, &self.memory.tips)? != FirstRead::Unknown {
             return Ok(());
         }
         let waiting: i64 = self
@@ -79,7 +82,7 @@ impl Apply<'_> {
         if waiting >= i64::try_from(waiting_max).unwrap_or(i64::MAX) {
             return Ok(());
         }
-        let key = self.names.key(self.tx, did)?;
+        let key = self.memory.key(self.tx, did)?;
         self.tx
             .prepare_cached("INSERT OR IGNORE INTO account (key) VALUES (?1)")?
             .execute([key])?;
@@ -94,7 +97,7 @@ impl Apply<'_> {
     /// A reader's host does not answer: it is left alone for a while. An account that the
     /// stream brought as well stays marked.
     pub(super) fn give_up_reader(&mut self, did: &str) -> Result<(), Error> {
-        let Some(key) = self.names.known_key(self.tx, did)? else {
+        let Some(key) = self.memory.known_key(self.tx, did)? else {
             return Ok(());
         };
         let asked = self
@@ -103,10 +106,12 @@ impl Apply<'_> {
                 "UPDATE first_read SET failed = ?2 WHERE reader = ?1 AND failed IS NULL",
             )?
             .execute(params![key, self.now_us])?;
-        if asked == 1 {
-            self.names.accounts.remove(&key);
+        if asked == 1 && self.memory.tips.find(self.tx, key)?.data.is_none() {
+            self.memory.accounts.remove(&key);
             self.tx
-                .prepare_cached("UPDATE account SET repair = 0 WHERE key = ?1 AND repair = ?2 AND snapshot = 0 AND data IS NULL")?
+                .prepare_cached(
+                    "UPDATE account SET repair = 0 WHERE key = ?1 AND repair = ?2 AND snapshot = 0",
+                )?
                 .execute(params![key, DUE])?;
         }
         Ok(())

@@ -15,7 +15,7 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 use timeline::merge;
 
 use super::derive::{Ids, Subject, pack, unpack};
-use super::names::Names;
+use super::memory::Memory;
 use crate::store::change::{Change, Grouped};
 use crate::store::merged::Part;
 
@@ -64,7 +64,7 @@ struct Reach {
 /// Adds a record to its groups, or takes it out of them.
 pub(super) fn touch(
     tx: &Connection,
-    names: &mut Names,
+    memory: &mut Memory,
     ids: &Ids,
     subject: Subject<'_>,
     parts: &[Part],
@@ -79,7 +79,7 @@ pub(super) fn touch(
         let own = format!("at://{tail}");
         let thing = Thing {
             lane,
-            author: names.key(tx, &part.author)?,
+            author: memory.key(tx, &part.author)?,
             merge: part.merge.as_deref().unwrap_or(&own),
             window_us: part.window_us,
             account: subject.author,
@@ -87,7 +87,7 @@ pub(super) fn touch(
         if touch == Touch::Came {
             let mut keys = Vec::with_capacity(part.keys.len());
             for key in &part.keys {
-                keys.push(names.key(tx, key)?);
+                keys.push(memory.key(tx, key)?);
             }
             thing.insert(tx, subject, &tail, &keys, &part.union)?;
         }

@@ -7,6 +7,7 @@ mod accounts;
 mod activity;
 mod adopt;
 mod apply;
+mod changes;
 mod children;
 mod climb;
 mod dead;
@@ -14,9 +15,11 @@ mod derive;
 mod explain;
 mod feed;
 mod first_read;
+mod fresh;
 mod graph;
 mod group;
 mod load;
+mod memory;
 mod names;
 mod narrow;
 mod outbox;
@@ -34,6 +37,7 @@ mod sieve;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod tip;
 mod version;
 mod writer;
 
@@ -379,7 +383,7 @@ impl Pages for SqliteStore {
         did: &str,
         now_us: crate::clock::Micros,
     ) -> Result<super::account::FirstRead, StoreError> {
-        self.read(|connection| first_read::state(connection, did, now_us))
+        self.read(|connection| first_read::state(connection, did, now_us, &Default::default()))
     }
 }
 

@@ -1,20 +1,11 @@
 //! Strings that become integers: keys and collections.
 //!
 //! A hash finds the row and the text confirms it, so two strings with one
-//! hash are two keys. The writer keeps the busiest ids in memory.
+//! hash are two keys.
 
-use quick_cache::unsync::Cache;
 use record::tid::Tid;
 use rusqlite::{Connection, Error, OptionalExtension, params};
 use xxhash_rust::xxh3::xxh3_64;
-
-use super::accounts::Known;
-use super::pile::{Added, Pile};
-
-/// Ids, and rows of accounts, kept in memory for each MiB of page cache: the caches are chosen as one.
-const NAMES_PER_MIB: usize = 1_024;
-/// The same where all records are gone through.
-pub(super) const NAMES_MAX: usize = 200_000;
 
 /// The integer that stands for a long string in an index.
 ///
@@ -61,86 +52,6 @@ pub(super) fn text_of(connection: &Connection, key: i64) -> Result<String, Error
 pub(super) fn find_collection(connection: &Connection, nsid: &str) -> Result<Option<i64>, Error> {
     let mut statement = connection.prepare_cached("SELECT id FROM collection WHERE nsid = ?1")?;
     statement.query_row([nsid], |row| row.get(0)).optional()
-}
-
-/// The writer's memory of ids.
-pub(super) struct Names {
-    names_max: usize,
-    keys: Cache<Box<str>, i64>,
-    collections: Cache<Box<str>, i64>,
-    /// Rows of accounts, as this writer last saw or wrote them.
-    pub(super) accounts: Cache<i64, Known>,
-    /// What the transaction adds to the piles.
-    pub(super) authored: Added,
-    pub(super) referred: Added,
-}
-
-impl std::fmt::Debug for Names {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Names")
-            .field("keys", &self.keys.len())
-            .finish_non_exhaustive()
-    }
-}
-
-impl Names {
-    pub(super) fn beside(cache_mib: u32) -> Self {
-        Self::new(NAMES_PER_MIB * cache_mib.max(1) as usize)
-    }
-
-    pub(super) fn new(names_max: usize) -> Self {
-        Self {
-            names_max,
-            keys: Cache::new(names_max),
-            collections: Cache::new(1024),
-            accounts: Cache::new(names_max),
-            authored: Added::to(Pile::Authored),
-            referred: Added::to(Pile::Referred),
-        }
-    }
-
-    /// Forgets everything: after a rollback, ids given in it are not true.
-    pub(super) fn forget(&mut self) {
-        *self = Self::new(self.names_max);
-    }
-
-    /// The id of a key, given one if it has none.
-    pub(super) fn key(&mut self, tx: &Connection, text: &str) -> Result<i64, Error> {
-        if let Some(id) = self.known_key(tx, text)? {
-            return Ok(id);
-        }
-        tx.prepare_cached("INSERT INTO key (hash, text) VALUES (?1, ?2)")?
-            .execute(params![hash(text), text])?;
-        let id = tx.last_insert_rowid();
-        self.keys.insert(text.into(), id);
-        Ok(id)
-    }
-
-    /// The id of a key that is known.
-    pub(super) fn known_key(&mut self, tx: &Connection, text: &str) -> Result<Option<i64>, Error> {
-        if let Some(id) = self.keys.get(text) {
-            return Ok(Some(*id));
-        }
-        let found = find_key(tx, text)?;
-        if let Some(id) = found {
-            self.keys.insert(text.into(), id);
-        }
-        Ok(found)
-    }
-
-    /// The id of a collection, given one if it has none.
-    pub(super) fn collection(&mut self, tx: &Connection, nsid: &str) -> Result<i64, Error> {
-        if let Some(id) = self.collections.get(nsid) {
-            return Ok(*id);
-        }
-        tx.prepare_cached("INSERT OR IGNORE INTO collection (nsid) VALUES (?1)")?
-            .execute([nsid])?;
-        let id = tx
-            .prepare_cached("SELECT id FROM collection WHERE nsid = ?1")?
-            .query_row([nsid], |row| row.get(0))?;
-        self.collections.insert(nsid.into(), id);
-        Ok(id)
-    }
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@
 
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
+use super::{broken, changes};
 use crate::store::change::{Change, Drawn};
 
-/// Bytes that a change takes as text, more or less.
-const CHANGE_BYTES: usize = 256;
+/// Bytes that a change takes, more or less.
+const CHANGE_BYTES: usize = 128;
 
 /// The newest position; 0 before the first change.
 pub(super) fn head(connection: &Connection) -> Result<i64, Error> {
@@ -25,12 +26,17 @@ pub(super) fn append(tx: &Connection, head: i64, changes: &[Change]) -> Result<i
         return Ok(head);
     }
     let last = head + changes.len() as i64;
-    let mut text = Vec::with_capacity(changes.len() * CHANGE_BYTES);
-    serde_json::to_writer(&mut text, changes)
-        .map_err(|error| Error::ToSqlConversionFailure(error.into()))?;
     tx.prepare_cached("INSERT INTO outbox (first, last, changes) VALUES (?1, ?2, ?3)")?
-        .execute(params![head + 1, last, text])?;
+        .execute(params![head + 1, last, packed(changes)])?;
     Ok(last)
+}
+
+fn packed(changes: &[Change]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(changes.len() * CHANGE_BYTES);
+    for change in changes {
+        changes::write(&mut bytes, change);
+    }
+    bytes
 }
 
 /// Drops rows that lie wholly more than `keep` changes behind; the last row always stays.
@@ -70,9 +76,9 @@ pub(super) fn draw(connection: &Connection, position: i64, limit: usize) -> Resu
     while let Some(row) = rows.next()? {
         let (first, last): (i64, i64) = (row.get(0)?, row.get(1)?);
         let bytes = row.get_ref(2)?.as_blob()?;
-        let changes: Vec<Change> = serde_json::from_slice(bytes).map_err(|error| {
-            Error::FromSqlConversionFailure(2, rusqlite::types::Type::Blob, error.into())
-        })?;
+        let told = usize::try_from(last - first + 1).unwrap_or(0);
+        let changes = changes::read(bytes).filter(|changes| changes.len() == told);
+        let changes = changes.ok_or_else(damaged)?;
         let skip = usize::try_from(position + 1 - first).unwrap_or(0);
         drawn.changes.extend(changes.into_iter().skip(skip));
         drawn.position = last;
@@ -81,6 +87,27 @@ pub(super) fn draw(connection: &Connection, position: i64, limit: usize) -> Resu
         }
     }
     Ok(drawn)
+}
+
+/// Packs rows that hold their changes as JSON, as all did before.
+pub(super) fn pack_up(tx: &Connection) -> Result<(), Error> {
+    let mut rows = tx.prepare("SELECT first FROM outbox")?;
+    let rows: Vec<i64> = rows
+        .query_map([], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    let mut read = tx.prepare("SELECT changes FROM outbox WHERE first = ?1")?;
+    let mut write = tx.prepare("UPDATE outbox SET changes = ?2 WHERE first = ?1")?;
+    for first in rows {
+        let json: Vec<u8> = read.query_row([first], |row| row.get(0))?;
+        let changes: Vec<Change> = serde_json::from_slice(&json).map_err(|_| damaged())?;
+        write.execute(params![first, packed(&changes)])?;
+    }
+    Ok(())
+}
+
+fn damaged() -> Error {
+    let cause = "a row of the outbox is damaged; restore the file from a copy";
+    Error::ToSqlConversionFailure(Box::new(broken(cause.into())))
 }
 
 #[cfg(test)]

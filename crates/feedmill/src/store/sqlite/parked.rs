@@ -90,7 +90,7 @@ impl Apply<'_> {
                  WHERE hash = ?1 AND author = ?2 AND collection = ?3 AND rkey = ?4",
             )?
             .query_row(
-                params![hash(&at.uri), at.author.key, at.collection, at.rkey],
+                params![at.hash, at.author.key, at.collection, at.rkey],
                 |row| {
                     Ok((
                         row.get::<_, i64>(0)?,
@@ -214,7 +214,7 @@ impl Apply<'_> {
                 let mut statement = self.tx.prepare_cached(
                     "SELECT links FROM record WHERE id = ?1 AND collection = ?2 AND state = 0",
                 )?;
-                let added = Some(&self.names.referred);
+                let added = Some(&self.memory.referred);
                 let mut naming = reference::Naming::new(self.tx, value, None, added)?;
                 while let Some(record) = naming.next()? {
                     let read = statement.query_row([record, collection], |row| {
@@ -271,7 +271,7 @@ impl Apply<'_> {
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 1, ?16)",
             )?
             .execute(params![
-                source, cursor, at.author.key, hash(&at.uri), at.collection, at.rkey, stamp.rev.cast_signed(),
+                source, cursor, at.author.key, at.hash, at.collection, at.rkey, stamp.rev.cast_signed(),
                 stamp.live, bytes(put.cid), put.body, put.time_us, links,
                 key, hash(&key), need.path, self.now_us + pause_us
             ])?;
@@ -354,7 +354,7 @@ impl Apply<'_> {
             return Ok(None);
         };
         let at = parked.place();
-        let stored = self.find(&at.uri, at.collection, at.author.key, at.rkey)?;
+        let stored = self.find(&at)?;
         // Parked versions are compared by their rows: a snapshot that confirmed one does not end it.
         let stamp = Stamp {
             rev: parked.rev,
@@ -539,17 +539,12 @@ impl Apply<'_> {
 
 impl Parked {
     fn place(&self) -> Place<'_> {
-        Place {
-            author: Author {
-                key: self.author,
-                did: &self.did,
-                snapshot: 0,
-            },
-            collection: self.collection,
-            nsid: &self.nsid,
-            rkey: &self.rkey,
-            uri: format!("at://{}/{}/{}", self.did, self.nsid, self.rkey),
-        }
+        let author = Author {
+            key: self.author,
+            did: &self.did,
+            snapshot: 0,
+        };
+        Place::new(author, self.collection, &self.nsid, &self.rkey)
     }
 }
 

@@ -139,7 +139,7 @@ impl<'a> Apply<'a> {
         if !self.turn.defers {
             return Ok(());
         }
-        let Some(key) = self.names.known_key(self.tx, did)? else {
+        let Some(key) = self.memory.known_key(self.tx, did)? else {
             return Ok(());
         };
         if self.turn.stored {
@@ -223,7 +223,7 @@ impl<'a> Apply<'a> {
     }
 
     fn spill(&mut self, queue: usize, it: &Deferred<'_>) -> Result<(), Error> {
-        let collection = self.names.collection(self.tx, &it.op.collection)?;
+        let collection = self.memory.collection(self.tx, &it.op.collection)?;
         let (put, letter) = match &it.op.verdict {
             Verdict::Put(put) => (Some(put), None),
             Verdict::Delete => (None, None),

@@ -8,6 +8,7 @@ use super::names::{find_collection, find_key, hash};
 use super::pick::{Gate, Pick};
 use super::shelf::Shelf;
 use super::sieve::passes;
+use super::tip;
 use crate::store::account::AccountState;
 use crate::store::page::{ListQuery, Page, Position, Row};
 use crate::store::plan::Plan;
@@ -315,13 +316,13 @@ pub(super) fn account(connection: &Connection, did: &str) -> Result<Option<Accou
         return Ok(None);
     };
     connection
-        .prepare_cached("SELECT status, rev, repair, doubt FROM account WHERE key = ?1")?
+        .prepare_cached("SELECT status, repair, doubt FROM account WHERE key = ?1")?
         .query_row([key], |row| {
             Ok(AccountState {
                 status: AccountStatus::from_code(row.get(0)?),
-                rev: row.get::<_, i64>(1)?.cast_unsigned(),
-                broken: row.get::<_, i64>(2)? != super::accounts::IN_STEP,
-                doubtful: row.get(3)?,
+                rev: tip::find(connection, key)?.rev,
+                broken: row.get::<_, i64>(1)? != super::accounts::IN_STEP,
+                doubtful: row.get(2)?,
             })
         })
         .optional()

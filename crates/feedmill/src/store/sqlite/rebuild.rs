@@ -12,7 +12,8 @@ use tracing::info;
 use super::broken;
 use super::derive::{self, Ids, Subject};
 use super::group::Touch;
-use super::names::{self, NAMES_MAX, Names};
+use super::memory::{IDS_MAX, Memory};
+use super::names;
 use super::shelf::lane_of;
 use super::tally::Books;
 use crate::store::plan::{Derived, Lane, LaneId, Plan};
@@ -171,11 +172,11 @@ fn numbers(
 
 /// The number of each lane, and which of those with rows of their own are new.
 fn lane_numbers(tx: &Transaction<'_>, plan: &Plan) -> Result<(Vec<i64>, Vec<usize>), Error> {
-    let mut names = Names::new(NAMES_MAX);
+    let mut memory = Memory::new(IDS_MAX);
     let (mut lanes, mut new_lanes) = (Vec::with_capacity(plan.lanes.len()), Vec::new());
     for (index, lane) in plan.lanes.iter().enumerate() {
         if plan.holds_all(lane) {
-            lanes.push(lane_of(names.collection(tx, &lane.nsid)?));
+            lanes.push(lane_of(memory.collection(tx, &lane.nsid)?));
             continue;
         }
         let (number, new) = numbers(tx, "lane", &[lane.spec.as_str()])?;
@@ -221,16 +222,16 @@ fn fill(
         .collect();
     nsids.sort_unstable();
     nsids.dedup();
-    let mut names = Names::new(NAMES_MAX);
+    let mut memory = Memory::new(IDS_MAX);
     let books = Books { tx, plan, ids };
     for nsid in nsids {
         each(tx, nsid, &mut |subject, body| {
             let derived = wanted(derive::of_body(plan, nsid, subject.did, body));
-            books.child(&mut names, subject, &derived, 1)?;
+            books.child(&mut memory, subject, &derived, 1)?;
             let came = Touch::Came;
             derive::touch(
                 tx,
-                &mut names,
+                &mut memory,
                 ids,
                 subject,
                 &derived,

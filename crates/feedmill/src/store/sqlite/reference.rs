@@ -7,9 +7,9 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension};
 
 use super::names::hash;
+use super::pile::form::{NUMBER_BYTES, number_bytes, number_of, sorting};
 use super::pile::{self, Added, Descent, Pile};
 use super::read::{ROW, ROW_FROM, VISIBLE, record, to_row};
-use super::shelf::{NUMBER_BYTES, number_bytes, number_of, sorting};
 use crate::store::reference::{Reference, Referrer, ReferrerQuery};
 
 /// A path in a record, and what it names there.

@@ -6,7 +6,7 @@
 
 use rusqlite::{Connection, Error};
 
-use super::{broken, reference, shelf};
+use super::{broken, outbox, reference, shelf, tip};
 
 /// Versions below this were never released, and no step leads on from them.
 const FIRST: u32 = 100;
@@ -186,10 +186,23 @@ DROP TABLE reference;
 ", "
 -- data is the beginning of a hash now: the row of an account is written with every commit.
 UPDATE account SET data = substr(data, 5, 8) WHERE data IS NOT NULL;
+", "
+-- The newest revision and tree of each account, packed: those of a stretch of keys in one row.
+CREATE TABLE tip (stretch INTEGER PRIMARY KEY, tips BLOB NOT NULL);
+", "
+-- Both are tips now, which the step before this one took out.
+ALTER TABLE account DROP COLUMN rev;
+ALTER TABLE account DROP COLUMN data;
+", "
+-- The changes of a row of the outbox are packed, which is done after this step.
 "];
 
 /// The step after which the piles are filled from what stood in indexes before.
 const PILED: u32 = FIRST + 10;
+/// The step after which the tips are taken out of the rows of accounts.
+const TIPPED: u32 = FIRST + 13;
+/// The step after which the outbox is packed.
+const PACKED: u32 = FIRST + 15;
 
 /// Brings a connection's file to the newest version.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
@@ -205,6 +218,12 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
         if step == PILED {
             shelf::pile_up(&tx)?;
             reference::pile_up(&tx)?;
+        }
+        if step == TIPPED {
+            tip::take_out(&tx)?;
+        }
+        if step == PACKED {
+            outbox::pack_up(&tx)?;
         }
         tx.pragma_update(None, "user_version", step)?;
     }
@@ -236,6 +255,7 @@ pub(super) fn prepare(connection: &Connection, cache_mib: u32) -> Result<(), Err
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::change::Change;
 
     #[test]
     fn a_file_of_a_layout_that_was_never_released_is_refused() {
@@ -245,15 +265,21 @@ mod tests {
         assert!(refused.to_string().contains("start anew"), "{refused}");
     }
 
-    /// A file as it was before there were piles: authors with several posts, each naming two others.
-    fn before_piles() -> Connection {
+    /// A file as it was before a step.
+    fn before(step: u32) -> Connection {
         let connection = Connection::open_in_memory().unwrap();
-        for sql in MIGRATIONS.iter().take((PILED - FIRST) as usize - 1) {
+        for sql in MIGRATIONS.iter().take((step - FIRST) as usize - 1) {
             connection.execute_batch(sql).unwrap();
         }
         connection
-            .pragma_update(None, "user_version", PILED - 1)
+            .pragma_update(None, "user_version", step - 1)
             .unwrap();
+        connection
+    }
+
+    /// A file as it was before there were piles: authors with several posts, each naming two others.
+    fn before_piles() -> Connection {
+        let connection = before(PILED);
         connection
             .execute_batch(
                 "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 9000)
@@ -291,6 +317,57 @@ mod tests {
         }
         assert!(found.len() > 100);
         assert_eq!(found, referring);
+    }
+
+    #[test]
+    fn what_stood_with_accounts_are_tips_afterwards() {
+        let mut connection = before(TIPPED);
+        connection
+            .execute_batch(
+                "INSERT INTO account (key, rev, data, snapshot, handle) VALUES
+                 (1, 11, x'0102030405060708', 5, 'one.example'), (2, 12, NULL, 0, NULL), (3, 0, NULL, 0, NULL),
+                 (500, 4611686018427387904, x'ffffffffffffffff', 0, NULL);",
+            )
+            .unwrap();
+        migrate(&mut connection).unwrap();
+        let found = [1, 2, 3, 4, 500].map(|key| tip::find(&connection, key).unwrap());
+        let tip = |rev, data| tip::Tip { rev, data };
+        let expected = [
+            tip(11, Some([1, 2, 3, 4, 5, 6, 7, 8])),
+            tip(12, None),
+            tip(0, None),
+            tip(0, None),
+            tip(1 << 62, Some([255; 8])),
+        ];
+        assert_eq!(found, expected);
+        let kept = "SELECT snapshot, handle FROM account WHERE key = 1";
+        let kept = connection.query_row(kept, [], |row| Ok((row.get(0)?, row.get(1)?)));
+        assert_eq!(kept, Ok((5, String::from("one.example"))));
+    }
+
+    #[test]
+    fn changes_that_were_written_as_json_are_drawn_as_before() {
+        let mut connection = before(PACKED);
+        let row = r#"[{"c":"put","record":7,"uri":"at://did:plc:a/com.example.post/1","live":true,
+            "lanes":[{"lane":-2,"time_us":1777866988491000,"author":3,"keys":[3,9]}]},
+            {"c":"delete","record":6,"uri":"at://did:plc:a/com.example.like/1"},
+            {"c":"follow","source":1,"reader":2,"key":3},{"c":"unfollow","source":1,"reader":2,"key":4},
+            {"c":"account","key":3,"did":"did:plc:a","visible":false},
+            {"c":"regroup","lane":5,"was":[],"now":[{"record":7,"uri":"at://did:plc:a/com.example.post/1",
+            "time_us":1,"author":3,"keys":[]}],"live":false}]"#;
+        let expected: Vec<Change> = serde_json::from_str(row).unwrap();
+        let insert = "INSERT INTO outbox VALUES (?1, ?2, CAST(?3 AS BLOB))";
+        for first in [11, 17] {
+            let values = rusqlite::params![first, first + 5, row];
+            connection.execute(insert, values).unwrap();
+        }
+        migrate(&mut connection).unwrap();
+        let drawn = outbox::draw(&connection, 16, 100).unwrap();
+        assert_eq!((drawn.changes, drawn.position), (expected, 22));
+        assert_eq!(
+            outbox::draw(&connection, 12, 100).unwrap().changes.len(),
+            10
+        );
     }
 
     #[test]

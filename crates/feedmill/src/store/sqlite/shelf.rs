@@ -14,6 +14,7 @@ use rusqlite::{Connection, Error, params};
 
 use super::derive::unpack;
 use super::names;
+use super::pile::form::{NUMBER_BYTES, number_bytes, number_of, sorting};
 use super::pile::{self, Added, Descent, Pile};
 
 /// Where the rows of a lane are, and its number there.
@@ -151,30 +152,6 @@ impl Shelf {
         }
         Ok(found)
     }
-}
-
-/// Bytes of a record's number in a pile.
-pub(super) const NUMBER_BYTES: usize = 6;
-
-/// A record's number, as it stands at the end of an entry.
-pub(super) fn number_bytes(record: i64) -> [u8; NUMBER_BYTES] {
-    let [_, _, number @ ..] = record.to_be_bytes();
-    number
-}
-
-/// The opposite of [`number_bytes`].
-pub(super) fn number_of(bytes: &[u8]) -> Option<i64> {
-    let bytes: [u8; NUMBER_BYTES] = bytes.try_into().ok()?;
-    Some(
-        bytes
-            .iter()
-            .fold(0, |all, byte| all << 8 | i64::from(*byte)),
-    )
-}
-
-/// A number as bytes that sort as it does.
-pub(super) fn sorting(number: i64) -> [u8; 8] {
-    (number ^ i64::MIN).to_be_bytes()
 }
 
 /// What the entries of an author's records in a collection begin with.

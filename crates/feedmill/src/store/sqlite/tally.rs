@@ -12,7 +12,8 @@ use rusqlite::{Connection, Error, OptionalExtension, ToSql, params};
 use super::apply::Apply;
 use super::derive::{self, Ids, Subject};
 use super::group::Touch;
-use super::names::{Names, find_key, hash};
+use super::memory::Memory;
+use super::names::{find_key, hash};
 use super::read::split;
 use super::shelf::Shelf;
 use crate::config::collection::Match;
@@ -55,7 +56,7 @@ impl Books<'_> {
     /// body it was entered with, takes all that back.
     pub(super) fn touch(
         &self,
-        names: &mut Names,
+        memory: &mut Memory,
         subject: Subject<'_>,
         nsid: &str,
         derived: &Derived,
@@ -69,7 +70,7 @@ impl Books<'_> {
             Touch::Came => 1,
             Touch::Goes => -1,
         };
-        self.child(names, subject, derived, delta)
+        self.child(memory, subject, derived, delta)
     }
 
     fn step(&self, on: LadderId, at: Subject<'_>, rung: &Rung, touch: Touch) -> Result<(), Error> {
@@ -118,7 +119,7 @@ impl Books<'_> {
     /// Counts a record with the parents it names, unless its author is hidden.
     pub(super) fn child(
         &self,
-        names: &mut Names,
+        memory: &mut Memory,
         at: Subject<'_>,
         derived: &Derived,
         delta: i64,
@@ -126,7 +127,7 @@ impl Books<'_> {
         let mut lanes = derived.lanes.iter();
         let counted = lanes.any(|(lane, _)| self.counted(*lane) != Counted::Not);
         match counted && is_visible(self.tx, at.author)? {
-            true => self.count_all(names, at.author, derived, delta),
+            true => self.count_all(memory, at.author, derived, delta),
             false => Ok(()),
         }
     }
@@ -151,7 +152,7 @@ impl Books<'_> {
     /// Changes a count, and the rungs of the parent that it counts for.
     fn count(
         &self,
-        names: &mut Names,
+        memory: &mut Memory,
         (lane, counted): (LaneId, Counted),
         (key, author): (&str, i64),
         delta: i64,
@@ -159,7 +160,7 @@ impl Books<'_> {
         let Some(&number) = self.ids.lanes.get(lane.0) else {
             return Ok(());
         };
-        let name = names.key(self.tx, key)?;
+        let name = memory.key(self.tx, key)?;
         if counted == Counted::Authors && !self.is_heard(number, name, author, delta)? {
             return Ok(());
         }
@@ -232,7 +233,7 @@ impl Books<'_> {
     /// Counts or discounts everything of an account that is shown or hidden.
     pub(super) fn recount(
         &self,
-        names: &mut Names,
+        memory: &mut Memory,
         author: i64,
         did: &str,
         delta: i64,
@@ -254,10 +255,10 @@ impl Books<'_> {
             let mut body = self
                 .tx
                 .prepare_cached("SELECT body FROM record WHERE id = ?1 AND state = 0")?;
-            for record in Shelf::of(*listing).records(self.tx, author, &names.authored)? {
+            for record in Shelf::of(*listing).records(self.tx, author, &memory.authored)? {
                 let body: String = body.query_row([record], |row| row.get(0))?;
                 let derived = derive::of_body(self.plan, nsid, did, &body);
-                self.count_all(names, author, &derived, delta)?;
+                self.count_all(memory, author, &derived, delta)?;
             }
         }
         Ok(())
@@ -265,7 +266,7 @@ impl Books<'_> {
 
     fn count_all(
         &self,
-        names: &mut Names,
+        memory: &mut Memory,
         author: i64,
         derived: &Derived,
         delta: i64,
@@ -274,7 +275,7 @@ impl Books<'_> {
             let counted = self.counted(*lane);
             if counted != Counted::Not {
                 for key in keys {
-                    self.count(names, (*lane, counted), (key, author), delta)?;
+                    self.count(memory, (*lane, counted), (key, author), delta)?;
                 }
             }
         }

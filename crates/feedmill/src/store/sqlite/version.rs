@@ -4,6 +4,7 @@ use rusqlite::{Connection, Error, OptionalExtension, Row as SqlRow, params};
 
 use super::names::{find_key, hash};
 use super::read::{ROW_FROM, split};
+use super::tip;
 use crate::store::AccountStatus;
 use crate::store::version::{Content, Standing, Version};
 
@@ -73,15 +74,16 @@ pub(super) fn versions_after(
 }
 
 const STANDING: &str =
-    "SELECT a.key, k.text, a.status, a.status_us, a.rev FROM account a JOIN key k ON k.id = a.key";
+    "SELECT a.key, k.text, a.status, a.status_us FROM account a JOIN key k ON k.id = a.key";
 
-fn to_standing(row: &SqlRow<'_>) -> Result<Standing, Error> {
+fn to_standing(connection: &Connection, row: &SqlRow<'_>) -> Result<Standing, Error> {
+    let key = row.get(0)?;
     Ok(Standing {
-        key: row.get(0)?,
+        key,
         did: row.get(1)?,
         status: AccountStatus::from_code(row.get(2)?),
         since_us: row.get(3)?,
-        rev: row.get::<_, i64>(4)?.cast_unsigned(),
+        rev: tip::find(connection, key)?.rev,
     })
 }
 
@@ -91,7 +93,7 @@ pub(super) fn standing(connection: &Connection, did: &str) -> Result<Option<Stan
     };
     connection
         .prepare_cached(&format!("{STANDING} WHERE a.key = ?1"))?
-        .query_row([key], to_standing)
+        .query_row([key], |row| to_standing(connection, row))
         .optional()
 }
 
@@ -105,6 +107,8 @@ pub(super) fn standings(
         .prepare_cached(&format!(
             "{STANDING} WHERE a.key > ?1 AND a.status_us > 0 ORDER BY a.key LIMIT ?2"
         ))?
-        .query_map(params![after, limit as i64], to_standing)?
+        .query_map(params![after, limit as i64], |row| {
+            to_standing(connection, row)
+        })?
         .collect()
 }

@@ -14,7 +14,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use super::accounts::Refusal;
 use super::apply::Apply;
 use super::derive::Ids;
-use super::names::Names;
+use super::memory::Memory;
 use super::pending::Turn;
 use super::{WRITER_CACHE, broken, outbox, rebuild, sql};
 use crate::crash;
@@ -65,7 +65,7 @@ impl Writer {
             connection,
             plan,
             ids,
-            names: Names::beside(settings.cache_mib.saturating_mul(WRITER_CACHE)),
+            memory: Memory::beside(settings.cache_mib.saturating_mul(WRITER_CACHE)),
             outbox_max: settings.outbox_max,
             head: Arc::clone(&head),
             version: 0,
@@ -120,7 +120,7 @@ struct Desk {
     connection: Connection,
     plan: Arc<Plan>,
     ids: Ids,
-    names: Names,
+    memory: Memory,
     outbox_max: u64,
     head: Arc<Head>,
     /// Changes when another process has written, and what is remembered may not be so.
@@ -166,7 +166,7 @@ impl Desk {
     fn transaction(&mut self, batches: &[&Batch]) -> Result<Vec<Committed>, StoreError> {
         let result = self.attempt(batches);
         if result.is_err() {
-            self.names.forget();
+            self.memory.forget();
         }
         result
     }
@@ -179,7 +179,7 @@ impl Desk {
         let version = version(&tx)?;
         if self.version != version {
             rebuild::hold(&tx, &self.ids).map_err(sql)?;
-            self.names.forget();
+            self.memory.forget();
             self.version = version;
         }
         let mut done = Vec::with_capacity(batches.len());
@@ -187,7 +187,7 @@ impl Desk {
         for batch in batches {
             let mut apply = Apply {
                 tx: &tx,
-                names: &mut self.names,
+                memory: &mut self.memory,
                 plan: &self.plan,
                 ids: &self.ids,
                 source: &batch.source,
@@ -231,8 +231,7 @@ impl Desk {
                     .collect(),
             });
         }
-        self.names.authored.settle(&tx).map_err(sql)?;
-        self.names.referred.settle(&tx).map_err(sql)?;
+        self.memory.settle(&tx).map_err(sql)?;
         outbox::trim(&tx, head, self.outbox_max).map_err(sql)?;
         crash::point("commit.before");
         tx.commit().map_err(sql)?;

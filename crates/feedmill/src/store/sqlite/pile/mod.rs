@@ -18,6 +18,7 @@
 //! or the other, and what is newer lies above.
 
 mod descent;
+pub(super) mod form;
 mod sheet;
 
 use std::collections::{BTreeSet, btree_set};
@@ -108,30 +109,27 @@ impl Added {
         if entries.is_empty() {
             return Ok(());
         }
-        let stack = Stack {
-            tx,
-            pile: self.pile as i64,
-        };
+        let mut stack = Stack::of(tx, self.pile);
         let levels = self.levels(tx)?;
         let new: Vec<&[u8]> = entries.iter().map(|entry| &**entry).collect();
-        if new.len() < level_max(0) {
-            stack.merge(0, &new, levels)?;
-        } else {
-            // What would fill the first level anew passes it by, and takes along what is there.
-            gain(levels, 0, 0);
-            let first = match levels.first_mut() {
-                Some(level) => stack.take(0, level, usize::MAX)?,
-                None => Entries::default(),
-            };
-            stack.merge(1, &first.with(&new), levels)?;
-        }
+        // What would fill a level anew passes it by, and takes along what is there.
+        let is_passed = |level: &usize| new.len() >= level_max(*level);
+        let number = (0..LEVELS_MAX - 1).take_while(is_passed).count();
+        let passed = levels.iter_mut().enumerate().take(number);
+        let passed = passed.map(|(number, level)| {
+            level.turn.clear();
+            stack.take(number, level, usize::MAX)
+        });
+        let passed = passed.collect::<Result<Vec<_>, _>>()?;
+        let all = passed.iter().fold(new, |all, level| level.with(&all));
+        stack.merge(number, &all, levels)?;
         stack.move_down(levels)?;
         for (number, level) in levels.iter_mut().enumerate() {
             if std::mem::take(&mut level.changed) {
                 stack.stand(number, level)?;
             }
         }
-        Ok(())
+        stack.drop_spare()
     }
 
     fn levels(&mut self, tx: &Connection) -> Result<&mut Vec<Level>, Error> {
@@ -159,10 +157,7 @@ pub(super) fn fill(
 ) -> Result<(), Error> {
     let number = (0..LEVELS_MAX).find(|level| count <= level_max(*level));
     let number = number.unwrap_or(LEVELS_MAX - 1);
-    let stack = Stack {
-        tx,
-        pile: pile as i64,
-    };
+    let mut stack = Stack::of(tx, pile);
     let mut held: Vec<Box<[u8]>> = Vec::new();
     let mut filled = 0;
     loop {
@@ -231,10 +226,13 @@ fn whole(is_last: bool, entries: &[&[u8]]) -> Result<(), Error> {
 }
 
 /// The sheets of a pile, within a transaction.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Stack<'a> {
     tx: &'a Connection,
     pile: i64,
+    /// Sheets that nothing lies on any more. What is new is written on these first: a row that comes
+    /// or goes dirties the pages beside its own.
+    spare: Vec<i64>,
 }
 
 /// Where a sheet lies: nothing on it is below `first`.
@@ -244,10 +242,18 @@ struct Fence {
     sheet: i64,
 }
 
-impl Stack<'_> {
+impl<'a> Stack<'a> {
+    fn of(tx: &'a Connection, pile: Pile) -> Self {
+        Self {
+            tx,
+            pile: pile as i64,
+            spare: Vec::new(),
+        }
+    }
+
     /// Merges entries in order into the sheets of a level.
     fn merge(
-        &self,
+        &mut self,
         number: usize,
         mut new: &[&[u8]],
         levels: &mut Vec<Level>,
@@ -285,7 +291,7 @@ impl Stack<'_> {
     }
 
     /// Gives a sheet other entries, and what does not fit to further ones.
-    fn rewrite(&self, level: usize, fence: &Fence, entries: &[&[u8]]) -> Result<(), Error> {
+    fn rewrite(&mut self, level: usize, fence: &Fence, entries: &[&[u8]]) -> Result<(), Error> {
         let sheets = cut(entries);
         let mut sheets = sheets.iter();
         let Some(sheet) = sheets.next() else {
@@ -339,7 +345,7 @@ impl Stack<'_> {
     }
 
     /// Moves what is too much in a level to the next one.
-    fn move_down(&self, levels: &mut Vec<Level>) -> Result<(), Error> {
+    fn move_down(&mut self, levels: &mut Vec<Level>) -> Result<(), Error> {
         for number in 0..LEVELS_MAX - 1 {
             let Some(level) = levels.get_mut(number) else {
                 return Ok(());
@@ -355,7 +361,7 @@ impl Stack<'_> {
     }
 
     /// Takes a stretch of neighbours out of a level, whole sheets: about so many entries.
-    fn take(&self, number: usize, level: &mut Level, wanted: usize) -> Result<Entries, Error> {
+    fn take(&mut self, number: usize, level: &mut Level, wanted: usize) -> Result<Entries, Error> {
         let mut taken = Entries::default();
         while taken.len() < wanted {
             let fences = self.fences(number, &level.turn, ABOVE_ALL, MOVED_SHEETS)?;
@@ -401,11 +407,20 @@ impl Stack<'_> {
         Ok(())
     }
 
-    fn insert(&self, level: usize, sheet: &Sheet<'_>) -> Result<(), Error> {
-        self.tx
-            .prepare_cached("INSERT INTO sheet (entries) VALUES (?1)")?
-            .execute([&sheet.packed])?;
-        self.put_fence(level, sheet.first, self.tx.last_insert_rowid())
+    fn insert(&mut self, level: usize, sheet: &Sheet<'_>) -> Result<(), Error> {
+        let number = match self.spare.pop() {
+            Some(number) => {
+                self.write(number, &sheet.packed)?;
+                number
+            }
+            None => {
+                self.tx
+                    .prepare_cached("INSERT INTO sheet (entries) VALUES (?1)")?
+                    .execute([&sheet.packed])?;
+                self.tx.last_insert_rowid()
+            }
+        };
+        self.put_fence(level, sheet.first, number)
     }
 
     fn put_fence(&self, level: usize, first: &[u8], sheet: i64) -> Result<(), Error> {
@@ -424,11 +439,17 @@ impl Stack<'_> {
         Ok(())
     }
 
-    fn drop_sheet(&self, level: usize, fence: &Fence) -> Result<(), Error> {
-        self.drop_fence(level, &fence.first)?;
-        self.tx
-            .prepare_cached("DELETE FROM sheet WHERE id = ?1")?
-            .execute([fence.sheet])?;
+    fn drop_sheet(&mut self, level: usize, fence: &Fence) -> Result<(), Error> {
+        self.spare.push(fence.sheet);
+        self.drop_fence(level, &fence.first)
+    }
+
+    /// Gives back the sheets that were not needed again.
+    fn drop_spare(&mut self) -> Result<(), Error> {
+        let mut drop = self.tx.prepare_cached("DELETE FROM sheet WHERE id = ?1")?;
+        for sheet in self.spare.drain(..) {
+            drop.execute([sheet])?;
+        }
         Ok(())
     }
 

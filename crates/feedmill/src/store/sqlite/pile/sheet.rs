@@ -13,9 +13,9 @@ use crate::store::sqlite::broken;
 
 /// Bytes of a sheet, at most: with its row they fill one page of 4096.
 pub(super) const BYTES_MAX: usize = 4_000;
-/// Bytes of a sheet that was cut: there is room for more.
-const CUT_BYTES: usize = 3_000;
-/// Bytes of an entry, at most: so much more than [`CUT_BYTES`] may a sheet hold.
+/// Bytes of a sheet that was cut, about: there is room for more.
+const CUT_BYTES: usize = 3_600;
+/// Bytes of an entry, at most.
 pub(super) const ENTRY_BYTES_MAX: usize = 900;
 
 /// Byte strings in order, one after another in one piece of memory.
@@ -131,21 +131,29 @@ pub(super) struct Sheet<'a> {
 
 /// Entries in order as sheets: one if they fit, else several of about one size with room for more.
 pub(super) fn cut<'a>(entries: &[&'a [u8]]) -> Vec<Sheet<'a>> {
-    let whole = sheets(entries, usize::MAX);
+    let whole = sheets(entries, usize::MAX, usize::MAX);
     let total = whole.first().map_or(0, |sheet| sheet.packed.len());
     match total <= BYTES_MAX {
         true => whole,
-        false => sheets(entries, total.div_ceil(total.div_ceil(CUT_BYTES))),
+        false => sheets(
+            entries,
+            total.div_ceil(total.div_ceil(CUT_BYTES)),
+            BYTES_MAX,
+        ),
     }
 }
 
-/// Entries in order as sheets that are full at so many bytes.
-fn sheets<'a>(entries: &[&'a [u8]], enough: usize) -> Vec<Sheet<'a>> {
+/// Entries in order as sheets that are full at so many bytes, and hold no more than `bytes_max`.
+fn sheets<'a>(entries: &[&'a [u8]], enough: usize, bytes_max: usize) -> Vec<Sheet<'a>> {
     let mut sheets: Vec<Sheet<'a>> = Vec::new();
     let mut before: &[u8] = &[];
     for entry in entries {
+        // Beside an entry stand two numbers, of two bytes at most.
+        let room = bytes_max.saturating_sub(entry.len() + 4);
         match sheets.last_mut() {
-            Some(sheet) if sheet.packed.len() < enough => pack(&mut sheet.packed, before, entry),
+            Some(sheet) if sheet.packed.len() < enough.min(room) => {
+                pack(&mut sheet.packed, before, entry)
+            }
             _ => {
                 let mut packed = Vec::with_capacity(BYTES_MAX + ENTRY_BYTES_MAX);
                 pack(&mut packed, &[], entry);

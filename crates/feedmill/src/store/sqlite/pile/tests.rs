@@ -113,10 +113,7 @@ impl Pair {
 
     /// Each sheet's entries lie between its fence and the next, and the counts are right.
     fn check_sheets(&self) {
-        let stack = Stack {
-            tx: &self.connection,
-            pile: Pile::Authored as i64,
-        };
+        let stack = Stack::of(&self.connection, Pile::Authored);
         let mut sheets = 0;
         for (number, level) in read_levels(&self.connection, Pile::Authored)
             .unwrap()
@@ -184,6 +181,24 @@ fn a_pile_that_everything_left_is_empty() {
     pair.check_sheets();
 }
 
+/// Some lies before the place where the first level's next stretch begins.
+#[test]
+fn what_passes_a_level_takes_along_all_of_it() {
+    let mut pair = Pair::new(13);
+    for count in [FIRST_MAX - 100, 200, 200] {
+        pair.add(count);
+        pair.settle();
+    }
+    let turns = &pair.added.levels.as_ref().unwrap()[0].turn;
+    assert!(!turns.is_empty());
+    for entry in std::mem::take(&mut pair.model) {
+        pair.added.remove(&entry);
+    }
+    pair.settle();
+    pair.check_some();
+    pair.check_sheets();
+}
+
 #[test]
 fn a_pile_that_was_filled_in_order_goes_on_as_any_other() {
     let mut pair = Pair::new(5);
@@ -212,6 +227,23 @@ fn what_is_not_there_cannot_be_taken_away_in_silence() {
     pair.settle();
     pair.added.remove(b"nobody");
     assert!(pair.added.settle(&pair.connection).is_err());
+}
+
+/// A sheet that comes or goes dirties its neighbours' pages.
+#[test]
+fn what_moves_down_is_written_where_something_left() {
+    let mut pair = Pair::new(11);
+    for _ in 0..20 {
+        pair.add(5_000);
+        pair.settle();
+    }
+    let sql = "SELECT max(id) * 1.0 / count(*) FROM sheet";
+    let ever: f64 = pair
+        .connection
+        .query_row(sql, [], |row| row.get(0))
+        .unwrap();
+    assert!(ever < 1.3, "{ever} rows were made for each that is there");
+    pair.check_sheets();
 }
 
 /// Entries that come in no order dirty fewer pages than there are of them, once there are many.
