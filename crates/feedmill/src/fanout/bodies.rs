@@ -53,7 +53,7 @@ struct Held {
     bytes: usize,
 }
 
-/// Records whose numbers lead here, in one cache line.
+/// Records whose numbers lead here, those that came first before the others, in one cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Shelf([Option<Slot>; PLACES]);
@@ -92,14 +92,39 @@ impl Shelf {
         })
     }
 
-    /// Takes out the first that was not read lately; those passed count as unread again.
+    /// The first that was not read lately.
+    fn unread(&self) -> Option<usize> {
+        self.0.iter().position(|slot| {
+            let slot = slot.as_ref();
+            slot.is_some_and(|slot| !slot.used.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Takes out the first that was not read lately; the others count as unread again.
     fn give_up(&mut self) -> Option<Slot> {
-        let unread = |slot: &mut Option<Slot>| {
-            let slot = slot.as_mut();
-            slot.is_some_and(|slot| !std::mem::take(slot.used.get_mut()))
+        let unread = self.unread();
+        for slot in self.0.iter_mut().flatten() {
+            *slot.used.get_mut() = false;
+        }
+        self.take(unread?)
+    }
+
+    /// Takes out what stands at a place; those behind it move up.
+    fn take(&mut self, place: usize) -> Option<Slot> {
+        self.0.get_mut(place..)?.rotate_left(1);
+        self.0.last_mut()?.take()
+    }
+
+    /// Adds one behind the others; what must go for it.
+    fn add(&mut self, slot: Slot) -> Option<Slot> {
+        let is_full = self.0.iter().all(Option::is_some);
+        let gone = match is_full {
+            true => self.take(self.unread().unwrap_or(0)),
+            false => None,
         };
-        let place = self.0.iter_mut().position(unread)?;
-        self.0.get_mut(place)?.take()
+        let empty = self.0.iter_mut().find(|place| place.is_none())?;
+        *empty = Some(slot);
+        gone
     }
 }
 
@@ -135,26 +160,20 @@ impl Held {
         let Some(shelf) = self.shelves.get_mut(at) else {
             return;
         };
-        if shelf.0.iter().all(Option::is_some) {
-            // All were read, and count as unread now: then the first goes.
-            let gone = shelf.give_up().or_else(|| shelf.give_up());
-            self.bytes -= gone.map_or(0, |slot| slot.shown.bytes());
-        }
-        if let Some(empty) = shelf.0.iter_mut().find(|slot| slot.is_none()) {
-            self.bytes += shown.bytes();
-            *empty = Some(Slot {
-                shown: Arc::clone(shown),
-                mark,
-                used: AtomicBool::new(false),
-            });
-        }
+        let gone = shelf.add(Slot {
+            shown: Arc::clone(shown),
+            mark,
+            used: AtomicBool::new(false),
+        });
+        self.bytes += shown.bytes();
+        self.bytes -= gone.map_or(0, |slot| slot.shown.bytes());
     }
 
     fn take(&mut self, id: i64) {
         let (at, mark) = self.way(id);
         let slot = self.shelves.get_mut(at).and_then(|shelf| {
             let place = shelf.place(id, mark)?;
-            shelf.0.get_mut(place)?.take()
+            shelf.take(place)
         });
         self.bytes -= slot.map_or(0, |slot| slot.shown.bytes());
     }
@@ -219,10 +238,10 @@ impl Bodies {
             if shown.bytes() > self.bytes_max {
                 continue;
             }
-            held.put(shown);
-            while held.bytes > self.bytes_max {
+            while held.bytes + shown.bytes() > self.bytes_max {
                 held.shrink();
             }
+            held.put(shown);
         }
     }
 
