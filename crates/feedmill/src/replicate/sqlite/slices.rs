@@ -26,7 +26,7 @@ const SPARE: usize = 16;
 
 /// So many slices a generation has at most. Each meets pages of its own, the last of one feed and the
 /// first of the next, so small calls leave theirs to the one that fills a slice.
-const SLICES_MAX: usize = TAIL_BLOCKS_MAX / 100;
+const SLICES_MAX: usize = TAIL_BLOCKS_MAX / 256;
 
 /// Rows of one statement: the next is mostly found where the last one went.
 const ROWS: usize = 32;
