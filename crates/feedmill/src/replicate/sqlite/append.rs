@@ -8,6 +8,7 @@
 //! space stand, and [`Remembered`] saves looking for it. A block above its feed's
 //! newest is new; only what comes late is looked for.
 
+use super::bundle;
 use super::keep;
 use super::moment::Moment;
 use super::remembered::Remembered;
@@ -36,6 +37,8 @@ pub(super) struct Batch<'a> {
     made_feeds: bool,
     /// Prepared with the first block.
     insert: Option<CachedStatement<'a>>,
+    /// What a bundle will hold of the block at hand.
+    entry: Vec<u8>,
 }
 
 impl<'a> Batch<'a> {
@@ -54,6 +57,7 @@ impl<'a> Batch<'a> {
             known,
             made_feeds: false,
             insert: None,
+            entry: Vec::new(),
         }
     }
 
@@ -310,12 +314,17 @@ impl<'a> Batch<'a> {
             let all = own.into_iter().chain(values.iter().copied());
             insert.execute(rusqlite::params_from_iter(all))
         })?;
+        self.entry.clear();
+        if let Some(position) = position {
+            bundle::push(&mut self.entry, &sealed.block, &sealed.hash, position);
+        }
         self.moment.came(&Arrival {
             block_id,
             feed: feed.private_id,
             sequence: sealed.block.sequence,
             actor: &sealed.block.actor,
             position,
+            entry: &self.entry,
         });
         let Some(feed) = self.feeds.get_mut(place) else {
             return Ok(None);

@@ -246,6 +246,7 @@ impl Learner<'_> {
             sequence: theirs.block.sequence,
             actor: &theirs.block.actor,
             position: None,
+            entry: &[],
         });
         let sealed = Sealed {
             block: theirs.block.clone(),

@@ -10,6 +10,9 @@
 //! shares nothing with the records, so it can be copied, moved or lost alone.
 
 mod append;
+mod bundle;
+#[cfg(test)]
+mod bundle_tests;
 mod keep;
 mod learn;
 mod moment;

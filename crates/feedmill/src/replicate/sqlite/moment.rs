@@ -32,8 +32,8 @@ pub(super) struct Place {
 enum Sight<'a> {
     /// Nobody else writes meanwhile.
     Writer(&'a Tail),
-    /// What waited when it began.
-    Reader(View),
+    /// What waited when it began, and whether the tables tell of any block.
+    Reader(View, bool),
 }
 
 /// One transaction, and the tail beside it.
@@ -67,7 +67,8 @@ impl<'a> Moment<'a> {
             learn(connection, tail, &stand)?;
             view = tail.view_of(stand.indexed_through, stand.newest);
         }
-        let sight = view.map(Sight::Reader);
+        let is_told = stand.indexed_through > 0;
+        let sight = view.map(|view| Sight::Reader(view, is_told));
         Ok(sight.map(|sight| Self { connection, sight }))
     }
 
@@ -84,15 +85,20 @@ impl<'a> Moment<'a> {
     fn writer_tail(&self) -> &Tail {
         match &self.sight {
             Sight::Writer(tail) => tail,
-            Sight::Reader(_) => unreachable!("who only reads inserts nothing"),
+            Sight::Reader(..) => unreachable!("who only reads inserts nothing"),
         }
     }
 
     fn ask<T>(&self, question: impl FnOnce(&View) -> T) -> T {
         match &self.sight {
             Sight::Writer(tail) => question(&tail.view()),
-            Sight::Reader(view) => question(view),
+            Sight::Reader(view, _) => question(view),
         }
+    }
+
+    /// Whether it is worth looking for bundles. A small log has none.
+    pub(super) fn may_have_bundles(&self) -> bool {
+        !matches!(self.sight, Sight::Reader(_, false))
     }
 
     /// Whether a block is there. What it is under its id it is for ever.
@@ -321,6 +327,7 @@ fn learn(connection: &Connection, tail: &Tail, stand: &Stand) -> Result<()> {
                 sequence: *sequence,
                 actor,
                 position: *position,
+                entry: &[],
             })
             .collect();
         if tail.learn(known, &arrivals, stand.indexed_through) {

@@ -4,10 +4,11 @@
 //! Out:   a page whose cost depends on itself, not on the log.
 //! Never: a sort, or a scan of more index entries than the page holds.
 //!
-//! A space and a namespace have an index in position order. Feeds are merged:
-//! from each its next few positions, from its order alone; rows are read for the
-//! blocks that made it onto the page.
+//! A space and a namespace have an index in position order. Feeds are merged: from each
+//! its next bundle, which holds the blocks themselves; or, where there is none, its next few
+//! positions, from its order alone, and then the rows of the blocks that made it onto the page.
 
+use super::bundle::Bundle;
 use super::moment::{Moment, Place};
 use super::row::{COLUMNS, OWN_COLUMNS, held, held_of, number, signed, sixteen};
 use super::space::{FeedRow, SpaceRow};
@@ -17,7 +18,7 @@ use blocklog::page::{Gather, Page, PageMax, PendingStart, Selection, Start};
 use blocklog::replica::{Lane, Target, pulled_through};
 use blocklog::store::Role;
 use rusqlite::types::ToSql;
-use rusqlite::{Connection, OptionalExtension, Result, params};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::LazyLock;
@@ -35,6 +36,27 @@ enum Chosen {
     Space(i64),
     Namespace(i64),
     Feeds(Vec<FeedRow>),
+}
+
+/// The next blocks of a feed.
+enum Queue {
+    /// Where they may be.
+    Places(std::vec::IntoIter<Place>),
+    /// Themselves.
+    Bundle(Bundle),
+}
+
+impl Queue {
+    /// The position of the next block in `(after, through]`, and where it may be.
+    fn next(&mut self, after: u64, through: u64) -> Result<Option<(u64, i64)>> {
+        match self {
+            Self::Places(places) => Ok(places.next().map(|place| (place.position, place.block_id))),
+            Self::Bundle(bundle) => {
+                let next = bundle.seek(after)?.filter(|position| *position <= through);
+                Ok(next.map(|position| (position, 0)))
+            }
+        }
+    }
 }
 
 pub(super) struct Reader<'a> {
@@ -186,10 +208,10 @@ impl Reader<'_> {
         };
         let mut queues = Vec::with_capacity(feeds.len());
         let mut heap = BinaryHeap::with_capacity(feeds.len());
-        let next = |place: Place, index: usize| Reverse((place.position, place.block_id, index));
         for (index, feed) in feeds.iter().enumerate() {
-            let mut queue = self.moment.lowest(feed, after, through, chunk)?.into_iter();
-            heap.extend(queue.next().map(|place| next(place, index)));
+            let mut queue = self.queue(feed, after, through, chunk)?;
+            let next = queue.next(after, through)?;
+            heap.extend(next.map(|(position, block)| Reverse((position, block, index))));
             queues.push((feed, queue));
         }
         let mut fetch = self.moment.prepare_cached(&FETCH)?;
@@ -197,24 +219,48 @@ impl Reader<'_> {
             let Some((feed, queue)) = queues.get_mut(index) else {
                 break;
             };
-            let state = &feed.state;
-            let there = fetch.query_row(params![block, signed(position)], |row| {
-                held_of(row, state.feed.clone(), state.namespace.clone())
-            });
-            if let Some(held) = there.optional()?
-                && !self.gather.offer(held)
-            {
+            let there = match queue {
+                Queue::Bundle(bundle) => Some(bundle.take(feed)?),
+                Queue::Places(_) => {
+                    let state = &feed.state;
+                    let read =
+                        |row: &Row<'_>| held_of(row, state.feed.clone(), state.namespace.clone());
+                    let values = params![block, signed(position)];
+                    fetch.query_row(values, read).optional()?
+                }
+            };
+            if there.is_some_and(|held| !self.gather.offer(held)) {
                 break;
             }
-            if queue.len() == 0 {
-                *queue = self
-                    .moment
-                    .lowest(feed, position, through, chunk)?
-                    .into_iter();
+            let mut next = queue.next(position, through)?;
+            if next.is_none() {
+                *queue = self.queue(feed, position, through, chunk)?;
+                next = queue.next(position, through)?;
             }
-            heap.extend(queue.next().map(|place| next(place, index)));
+            heap.extend(next.map(|(position, block)| Reverse((position, block, index))));
         }
         Ok(())
+    }
+
+    /// What of a feed comes next in `(after, through]`. If nothing does, it is empty.
+    fn queue(&self, feed: &FeedRow, after: u64, through: u64, chunk: usize) -> Result<Queue> {
+        let places = |through| self.moment.lowest(feed, after, through, chunk);
+        let is_authority = self.space.role == Role::Authority;
+        let bundle = match is_authority && self.moment.may_have_bundles() {
+            true => Bundle::first(self.moment, feed.private_id, after)?,
+            false => None,
+        };
+        let Some(bundle) = bundle else {
+            return Ok(Queue::Places(places(through)?.into_iter()));
+        };
+        // What no bundle holds comes before this one.
+        if bundle.after > after {
+            let before = places(through.min(bundle.after))?;
+            if !before.is_empty() {
+                return Ok(Queue::Places(before.into_iter()));
+            }
+        }
+        Ok(Queue::Bundle(bundle))
     }
 
     /// Offer what is not final: positions known ahead, then what waits.

@@ -12,7 +12,7 @@
 use rusqlite::{Connection, TransactionBehavior};
 
 /// Each entry takes the file from its index to the next version.
-const MIGRATIONS: [&str; 5] = [V1, V2, V3, V4, V5];
+const MIGRATIONS: [&str; 6] = [V1, V2, V3, V4, V5, V6];
 
 const V1: &str = "
 CREATE TABLE spaces (
@@ -239,6 +239,34 @@ CREATE TRIGGER blockMoved AFTER UPDATE OF position ON blocks WHEN new.position I
         AND blockId = old.blockId;
     INSERT INTO blockPlaces SELECT new.feedPrivateId, new.position, new.blockId WHERE new.position IS NOT NULL;
     UPDATE tail SET touchedThrough = old.blockId WHERE touchedThrough < old.blockId;
+END;
+";
+
+/// Small blocks of a feed stand a second time side by side, for pages of that feed (`bundle.rs`). A
+/// bundle is there only as long as every block of its feed in `(after, through]` is as it was, and no
+/// two of a feed overlap. Blocks of before have none.
+const V6: &str = "
+CREATE TABLE bundles (
+    bundleId      INTEGER PRIMARY KEY,
+    feedPrivateId INTEGER NOT NULL,
+    after         INTEGER NOT NULL,
+    through       INTEGER NOT NULL,
+    blocks        BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX bundlesByFeed ON bundles (feedPrivateId, through);
+
+ALTER TABLE tail ADD COLUMN emptiedThrough INTEGER NOT NULL DEFAULT 0;
+
+CREATE TRIGGER bundledDeleted AFTER DELETE ON blocks WHEN old.position IS NOT NULL BEGIN
+    DELETE FROM bundles WHERE after < old.position AND bundleId = (SELECT bundleId FROM bundles
+        WHERE feedPrivateId = old.feedPrivateId AND through >= old.position ORDER BY through LIMIT 1);
+END;
+CREATE TRIGGER bundledChanged AFTER UPDATE OF position, data ON blocks BEGIN
+    DELETE FROM bundles WHERE after < old.position AND bundleId = (SELECT bundleId FROM bundles
+        WHERE feedPrivateId = old.feedPrivateId AND through >= old.position ORDER BY through LIMIT 1);
+    DELETE FROM bundles WHERE after < new.position AND bundleId = (SELECT bundleId FROM bundles
+        WHERE feedPrivateId = new.feedPrivateId AND through >= new.position ORDER BY through LIMIT 1);
+    UPDATE tail SET emptiedThrough = old.blockId WHERE emptiedThrough < old.blockId AND new.data IS NULL;
 END;
 ";
 

@@ -1,26 +1,32 @@
 //! Slices: the tail on its way into the tables, a little at a time.
 //!
 //! In:    a generation of the tail that is full, and how many blocks were added.
-//! Out:   rows in `blockKeys` and `blockPlaces`, feed by feed; and when all are there, how far.
+//! Out:   rows in `blockKeys` and `blockPlaces`, and bundles, feed by feed; and when all are there, how far.
 //! Never: a call that pays for many others; a row for a block that is gone; two blocks with one key.
 //!
 //! For every block added a little more than one is written, so that a generation
 //! is written before the next is full. Should more than one wait, so many times
 //! as many are. What a crash repeats is there already and is passed over.
+//!
+//! Bundles go at the same pace, but by position, which is the order of pages; the keys go by
+//! sequence. Where nothing of the generation was touched since it came, both are written from
+//! memory and no row is looked at.
 
+use super::bundle::{BUNDLE_BYTES_MAX, Bundle, push};
 use super::passing;
-use super::row::signed;
-use super::tail::{Frozen, Key, TAIL_BLOCKS_MAX, Tail};
+use super::row::{OWN_COLUMNS, held_of, number, signed};
+use super::tail::{Frozen, Key, Run, TAIL_BLOCKS_MAX, Tail};
+use blocklog::block::Held;
 use blocklog::store::StoreError;
-use rusqlite::{Connection, Result, ToSql, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Result, Row, ToSql, params, params_from_iter};
 use std::sync::LazyLock;
 
 /// For so many blocks added one more is written.
 const SPARE: usize = 16;
 
-/// So many slices a generation has at most. Each meets pages of its own, so single blocks leave
-/// theirs to every hundredth.
-const SLICES_MAX: usize = TAIL_BLOCKS_MAX / 100;
+/// So many slices a generation has at most. Each meets pages of its own, the last of one feed and the
+/// first of the next, so small calls leave theirs to the one that fills a slice.
+const SLICES_MAX: usize = TAIL_BLOCKS_MAX / 256;
 
 /// Rows of one statement: the next is mostly found where the last one went.
 const ROWS: usize = 32;
@@ -29,6 +35,20 @@ static KEYS: LazyLock<String> = LazyLock::new(|| {
     let rows = vec!["(?, ?, ?, ?)"; ROWS].join(", ");
     format!(
         "INSERT OR IGNORE INTO blockKeys (feedPrivateId, sequence, actorId, blockId) VALUES {rows}"
+    )
+});
+
+/// Blocks of a feed that are looked at together to be bundled: more than go into a bundle.
+const RUN: usize = 64;
+
+/// Fewer are not worth a bundle; but tests have small generations.
+const BUNDLE_BLOCKS_MIN: usize = if cfg!(test) { 2 } else { 4 };
+
+/// A block to be bundled. An authority's only, whose heads are known: it gives positions in the order
+/// blocks come, so what comes later stands behind.
+static FETCH: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT {OWN_COLUMNS} FROM blocks AS b WHERE b.blockId = ?1 AND b.position = ?2 AND b.head IS NOT NULL"
     )
 });
 
@@ -43,6 +63,8 @@ pub(super) struct Slices {
     frozen: Option<Frozen>,
     /// Blocks added, so many times as many generations wait, that nothing was written for yet.
     owed: usize,
+    /// Blocks bundled beyond their share: a bundle is not cut.
+    ahead: usize,
 }
 
 impl Slices {
@@ -59,6 +81,7 @@ impl Slices {
         if self.frozen.as_ref().is_none_or(is_told) {
             self.frozen = tail.frozen();
             self.owed = 0;
+            self.ahead = 0;
         }
         let Some(frozen) = &mut self.frozen else {
             return Ok(None);
@@ -70,7 +93,10 @@ impl Slices {
         }
         self.owed = 0;
         let slice = frozen.take(share);
-        write_slice(connection, frozen.from, &slice)?;
+        let touched = Touched::of(connection).map_err(passing)?;
+        write_slice(connection, touched.moved_through < frozen.from, &slice)?;
+        let share = if frozen.left > 0 { share } else { usize::MAX };
+        self.ahead = bundle(connection, frozen, &touched, share, self.ahead).map_err(passing)?;
         if frozen.left > 0 {
             return Ok(None);
         }
@@ -83,16 +109,113 @@ impl Slices {
     }
 }
 
-/// Write blocks of a generation whose oldest is `from`.
-fn write_slice(connection: &Connection, from: i64, slice: &[(i64, Key)]) -> Result<(), StoreError> {
-    let sql = "SELECT touchedThrough FROM tail";
-    let touched_through: i64 = connection
-        .prepare_cached(sql)
-        .and_then(|mut query| query.query_row([], |row| row.get(0)))
-        .map_err(passing)?;
+/// Bundle as many blocks as are told, of which some are bundled already; how many were more than that.
+fn bundle(
+    connection: &Connection,
+    frozen: &mut Frozen,
+    touched: &Touched,
+    share: usize,
+    ahead: usize,
+) -> Result<usize> {
+    let is_untouched = touched.moved_through.max(touched.emptied_through) < frozen.from;
+    let mut done = ahead;
+    while done < share {
+        let Some(run) = frozen.run(RUN) else {
+            return Ok(0);
+        };
+        let entries = is_untouched.then(|| run.entries.clone());
+        let blocks = bundle_run(connection, &run, entries.unwrap_or_default())?;
+        frozen.pass(&run, blocks);
+        done += blocks;
+    }
+    Ok(done - share)
+}
+
+/// Bundle the first blocks of a run; how many are done with.
+fn bundle_run(connection: &Connection, run: &Run, entries: Vec<u8>) -> Result<usize> {
+    let Some((first, _)) = run.places.first() else {
+        return Ok(1);
+    };
+    if run.places.len() < BUNDLE_BLOCKS_MIN {
+        return Ok(run.places.len());
+    }
+    // What a crash repeats, or another process has done.
+    let made_through = Bundle::made_through(connection, run.feed)?;
+    let made = run.places.iter().take_while(|(at, _)| *at <= made_through);
+    let made = made.count();
+    if made > 0 {
+        return Ok(made);
+    }
+    let after = match run.before {
+        Some(before) => before,
+        None => place_below(connection, run.feed, *first)?,
+    };
+    let after = after.max(made_through);
+    let (mut bytes, mut through) = (Vec::with_capacity(BUNDLE_BYTES_MAX), after);
+    let mut blocks = 0;
+    let mut entries = Bundle::of(entries);
+    let mut fetch = connection.prepare_cached(&FETCH)?;
+    for (position, block_id) in &run.places {
+        let before = bytes.len();
+        if let Some(entry) = entries.entry_at(*position)? {
+            bytes.extend(entry);
+        } else {
+            let read = |row: &Row<'_>| held_of(row, String::new(), None);
+            let held = fetch.query_row(params![block_id, signed(*position)], read);
+            let is_one = |held: Held| push(&mut bytes, &held.block, &held.hash, *position);
+            if !held.optional()?.is_some_and(is_one) {
+                break;
+            }
+        }
+        if bytes.len() > BUNDLE_BYTES_MAX {
+            bytes.truncate(before);
+            break;
+        }
+        (through, blocks) = (*position, blocks + 1);
+    }
+    if blocks >= BUNDLE_BLOCKS_MIN {
+        Bundle::insert(connection, run.feed, (after, through), &bytes)?;
+    }
+    Ok(blocks.max(1))
+}
+
+/// The highest position of a feed below another; 0 if there is none.
+fn place_below(connection: &Connection, feed: i64, position: u64) -> Result<u64> {
+    let sql = "SELECT coalesce(max(position), 0) FROM blockPlaces WHERE feedPrivateId = ?1 AND position < ?2";
+    connection
+        .prepare_cached(sql)?
+        .query_row(params![feed, signed(position)], |row| number(row, 0))
+}
+
+/// The newest blocks that are not as they came.
+struct Touched {
+    /// Deleted or moved.
+    moved_through: i64,
+    /// Without their payload.
+    emptied_through: i64,
+}
+
+impl Touched {
+    fn of(connection: &Connection) -> Result<Self> {
+        let sql = "SELECT touchedThrough, emptiedThrough FROM tail";
+        connection.prepare_cached(sql)?.query_row([], |row| {
+            Ok(Self {
+                moved_through: row.get(0)?,
+                emptied_through: row.get(1)?,
+            })
+        })
+    }
+}
+
+/// Write blocks of a generation. If it is untouched each is as it came, and its row need not be
+/// looked at.
+fn write_slice(
+    connection: &Connection,
+    is_untouched: bool,
+    slice: &[(i64, Key)],
+) -> Result<(), StoreError> {
     for rows in slice.chunks(ROWS) {
-        // Where nothing was touched each block is as it came, and its row need not be looked at.
-        let as_they_came = touched_through < from && rows.len() == ROWS;
+        let as_they_came = is_untouched && rows.len() == ROWS;
         if as_they_came && write_rows(connection, rows).map_err(passing)? {
             continue;
         }

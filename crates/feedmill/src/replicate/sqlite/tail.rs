@@ -15,6 +15,7 @@
 //! not lack one: a block is here before it is committed, and leaves after the
 //! tables that tell of it are.
 
+use super::bundle::{BUNDLE_BYTES_MAX, ENTRY_BYTES_MAX, length};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,6 +23,9 @@ use std::sync::Arc;
 /// Blocks of one generation. Twice as many may wait, and are looked at when a
 /// file is opened; a thousand feeds then have sixty blocks each to be written at once.
 pub(super) const TAIL_BLOCKS_MAX: usize = 65_536;
+
+/// Bytes of entries that one generation holds. What has no room is read from its row.
+const ENTRIES_BYTES_MAX: usize = 32 << 20;
 
 /// A block that came.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +35,8 @@ pub(super) struct Arrival<'a> {
     pub(super) sequence: u64,
     pub(super) actor: &'a str,
     pub(super) position: Option<u64>,
+    /// What a bundle would hold of it; empty if that is to be read from its row.
+    pub(super) entry: &'a [u8],
 }
 
 /// A block by its key.
@@ -53,10 +59,12 @@ impl Key {
 struct Feed {
     keys: Vec<Key>,
     places: Vec<(u64, i64)>,
+    /// Entries of bundles, in the order of positions. Some places have none.
+    entries: Vec<u8>,
 }
 
 impl Feed {
-    fn insert(&mut self, arrival: &Arrival<'_>) {
+    fn insert(&mut self, arrival: &Arrival<'_>, room: usize) {
         // Most often the writer of a feed is who wrote it before.
         let actor = match self.keys.last() {
             Some(last) if &*last.actor == arrival.actor => last.actor.clone(),
@@ -80,13 +88,23 @@ impl Feed {
                 Some(last) if *last > place => self.places.partition_point(|held| *held < place),
                 _ => self.places.len(),
             };
+            // Entries stand in order, and one that comes late is read from its row.
+            if at == self.places.len() && arrival.entry.len() <= room {
+                self.entries.extend(arrival.entry);
+            }
             self.places.insert(at, place);
         }
     }
 
     fn cut(&mut self, through: i64) {
         self.keys.retain(|key| key.block_id <= through);
+        let stood = self.places.len();
         self.places.retain(|(_, block_id)| *block_id <= through);
+        if self.places.len() < stood {
+            let last = self.places.last().map_or(0, |(position, _)| *position);
+            self.entries
+                .truncate(length(&self.entries, last, usize::MAX));
+        }
     }
 }
 
@@ -98,6 +116,8 @@ struct Generation {
     /// The newest of them.
     through: i64,
     blocks: usize,
+    /// Bytes of entries that came.
+    entry_bytes: usize,
     feeds: BTreeMap<i64, Feed>,
 }
 
@@ -109,6 +129,7 @@ impl Generation {
         let ids = keys.map(|key| key.block_id);
         (self.blocks, self.through) =
             ids.fold((0, 0), |(count, most), id| (count + 1, most.max(id)));
+        self.entry_bytes = self.feeds.values().map(|feed| feed.entries.len()).sum();
     }
 }
 
@@ -139,7 +160,11 @@ impl Generations {
             }
             last.through = arrival.block_id;
             last.blocks += 1;
-            last.feeds.entry(arrival.feed).or_default().insert(arrival);
+            let room = ENTRIES_BYTES_MAX.saturating_sub(last.entry_bytes);
+            let feed = last.feeds.entry(arrival.feed).or_default();
+            let stood = feed.entries.len();
+            feed.insert(arrival, room);
+            last.entry_bytes += feed.entries.len() - stood;
         }
         self.known_through = arrival.block_id;
     }
@@ -158,12 +183,30 @@ impl Generations {
     }
 }
 
+/// Blocks of a generation that follow each other in a feed.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) feed: i64,
+    /// How many of the feed's come before.
+    at: usize,
+    /// Where its entries begin.
+    byte: usize,
+    /// The position of the one before, if it is of this generation.
+    pub(super) before: Option<u64>,
+    /// Positions and blocks.
+    pub(super) places: Vec<(u64, i64)>,
+    /// Entries of some of them, as they came.
+    pub(super) entries: Vec<u8>,
+}
+
 /// A generation that is full, and how far it was taken from.
 #[derive(Debug, Clone)]
 pub(super) struct Frozen {
     generation: Arc<RwLock<Generation>>,
     /// The feed that is next, and how many of its blocks were taken.
     next: (i64, usize),
+    /// The same for runs, which are taken in another order, and where its entries go on.
+    next_run: (i64, usize, usize),
     /// How many blocks are left.
     pub(super) left: usize,
     /// How many there were.
@@ -192,6 +235,35 @@ impl Frozen {
         }
         self.left = self.left.saturating_sub(taken.len());
         taken
+    }
+
+    /// The next blocks that follow each other in a feed; `None` if there are no more.
+    pub(super) fn run(&self, limit: usize) -> Option<Run> {
+        let generation = self.generation.read();
+        let (first, at, byte) = self.next_run;
+        let (id, feed, at, byte) = generation.feeds.range(first..).find_map(|(id, feed)| {
+            let (at, byte) = if *id == first { (at, byte) } else { (0, 0) };
+            (at < feed.places.len()).then_some((*id, feed, at, byte))
+        })?;
+        let before = at.checked_sub(1).and_then(|before| feed.places.get(before));
+        let entries = feed.entries.get(byte..).unwrap_or_default();
+        let some = length(entries, u64::MAX, BUNDLE_BYTES_MAX + ENTRY_BYTES_MAX);
+        Some(Run {
+            feed: id,
+            at,
+            byte,
+            before: before.map(|(position, _)| *position),
+            places: feed.places.iter().skip(at).take(limit).copied().collect(),
+            entries: entries.iter().take(some).copied().collect(),
+        })
+    }
+
+    /// So many blocks of a run are done with.
+    pub(super) fn pass(&mut self, run: &Run, blocks: usize) {
+        let last = blocks.checked_sub(1).and_then(|last| run.places.get(last));
+        let through = last.map_or(0, |(position, _)| *position);
+        let bytes = length(&run.entries, through, usize::MAX);
+        self.next_run = (run.feed, run.at + blocks, run.byte + bytes);
     }
 }
 
@@ -295,6 +367,7 @@ impl Tail {
         Some(Frozen {
             generation,
             next: (i64::MIN, 0),
+            next_run: (i64::MIN, 0, 0),
             left: blocks,
             blocks,
             from,

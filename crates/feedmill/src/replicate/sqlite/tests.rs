@@ -182,6 +182,7 @@ fn a_file_that_remembers_only_heads_has_forgotten_its_evicted_blocks() {
     scratch.evict("s", "f0", Keep::Newest(2), 9).unwrap();
     let path = scratch.directory.path().join("log.db");
     let old = rusqlite::Connection::open(&path).unwrap();
+    old.execute_batch(UNDO_V6).unwrap();
     old.execute_batch(UNDO_V5).unwrap();
     old.execute_batch(
         "DROP INDEX evictedByKey; ALTER TABLE evicted DROP COLUMN feedPrivateId; \
@@ -198,6 +199,10 @@ fn a_file_that_remembers_only_heads_has_forgotten_its_evicted_blocks() {
     assert!(log.head("s", 2).unwrap().is_some());
 }
 
+/// Makes of a file one of the fifth version, which had no bundles.
+const UNDO_V6: &str = "DROP TRIGGER bundledDeleted; DROP TRIGGER bundledChanged; DROP TABLE bundles; \
+    ALTER TABLE tail DROP COLUMN emptiedThrough; PRAGMA user_version = 5";
+
 /// Makes of a file one of the fourth version, whose indexes were kept with every block.
 const UNDO_V5: &str = "DROP TRIGGER blockDeleted; DROP TRIGGER blockMoved; \
     DROP TABLE blockKeys; DROP TABLE blockPlaces; DROP TABLE tail; \
@@ -207,6 +212,17 @@ const UNDO_V5: &str = "DROP TRIGGER blockDeleted; DROP TRIGGER blockMoved; \
 
 #[test]
 fn a_file_whose_feeds_were_indexes_answers_the_same_pages() {
+    check_migration(&[UNDO_V6, UNDO_V5]);
+}
+
+#[test]
+fn a_file_without_bundles_answers_the_same_pages_and_then_has_some() {
+    let bundles = check_migration(&[UNDO_V6]);
+    assert!(bundles > 0);
+}
+
+/// Undo some versions, open the file again and go on; how many bundles it has in the end.
+fn check_migration(undone: &[&str]) -> i64 {
     use blocklog::page::Selection;
     use blocklog::store::Role;
     let scratch = opened(Role::Authority);
@@ -231,11 +247,17 @@ fn a_file_whose_feeds_were_indexes_answers_the_same_pages() {
     };
     let before = pages(&scratch);
     let old = rusqlite::Connection::open(&path).unwrap();
-    old.execute_batch(UNDO_V5).unwrap();
+    for version in undone {
+        old.execute_batch(version).unwrap();
+    }
     let log = SqliteLog::open(&path).unwrap();
     assert_eq!(pages(&log), before);
-    fill(&log, 5);
-    assert_eq!(log.space("s").unwrap().unwrap().position_max, 65);
+    fill(&log, 40);
+    assert_eq!(log.space("s").unwrap().unwrap().position_max, 100);
+    let log = SqliteLog::with_tail(&path, TAIL_BLOCKS).unwrap();
+    fill(&log, 40);
+    let sql = "SELECT count(*) FROM bundles";
+    old.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
 fn opened(role: blocklog::store::Role) -> Scratch {
