@@ -61,13 +61,13 @@ impl World {
         let predecessor = tip.map(|tip| Predecessor {
             sequence: tip.block.sequence,
             actor: tip.block.actor.clone(),
-            hash: (turn % 5 != 0).then_some(tip.hash),
+            hash: (!turn.is_multiple_of(5)).then_some(tip.hash),
         });
         let block = Block {
             feed: name(feed),
             actor: format!("actor{}", turn % 7 / 6),
             sequence: tip.map_or(1, |tip| tip.block.sequence + 1),
-            predecessor: predecessor.filter(|_| turn % 11 != 0),
+            predecessor: predecessor.filter(|_| !turn.is_multiple_of(11)),
             timestamp_ms: turn as u64,
             payload: Payload::Bytes(data.to_vec()),
             signature: None,
