@@ -76,7 +76,10 @@ impl World {
     }
 
     fn grow(&mut self, feed: usize, data: &[u8]) {
-        let sealed = self.next(feed, data);
+        self.take(self.next(feed, data));
+    }
+
+    fn take(&mut self, sealed: Sealed) {
         append(&self.log, std::slice::from_ref(&sealed));
         self.blocks.push(Held {
             position: Some(self.blocks.len() as u64 + 1),
@@ -160,6 +163,15 @@ fn bundles(directory: &Path) -> i64 {
     file(directory)
         .query_row(sql, [], |row| row.get(0))
         .unwrap()
+}
+
+/// The positions at which bundles end.
+fn last_of_bundles(directory: &Path) -> Vec<usize> {
+    let file = file(directory);
+    let mut query = file.prepare("SELECT through FROM bundles").unwrap();
+    let last = query.query_map([], |row| row.get::<_, i64>(0)).unwrap();
+    last.map(|last| usize::try_from(last.unwrap()).unwrap())
+        .collect()
 }
 
 /// Every bundle tells of just the blocks whose rows stand where it says, and no two overlap.
@@ -251,6 +263,10 @@ fn what_is_purged_or_evicted_takes_its_bundle_with_it() {
     world.purge(Some(&other), 31);
     assert!(!bundled(&directory, SECRET));
     world.check(&world.log);
+    for last in last_of_bundles(&directory) {
+        world.purge(None, last);
+        world.check(&other);
+    }
     for keep in [25, 20, 3, 0] {
         let evicted = world.log.evict("s", "f1", Keep::Newest(keep), 7).unwrap();
         assert!(evicted > 0);
@@ -331,6 +347,60 @@ fn two_processes_bundle_by_turns_and_both_read_the_same() {
         world.check(&other);
     }
     assert!(bundles(world.directory.path()) > 5);
+}
+
+/// Keys are written in the order of sequences: there the last positions come first.
+#[test]
+fn bundles_leave_no_block_out_where_sequences_run_against_positions() {
+    let mut world = World::new();
+    for turn in 0..FEEDS {
+        world.grow(turn, b"first");
+    }
+    for turn in 0..200 {
+        let size = if turn % 4 == 3 { 2000 } else { 20 };
+        let mut block = world.next(0, &vec![7; size]).block;
+        (block.sequence, block.predecessor) = (1000 - turn, None);
+        world.take(Sealed::new("s", block));
+        if turn % 10 == 9 {
+            world.check(&world.log);
+        }
+    }
+    assert!(bundles(world.directory.path()) > 10);
+}
+
+#[test]
+fn a_replica_whose_positions_come_in_any_order_has_no_bundles() {
+    use blocklog::store::ReplicaStore;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log.db");
+    let open = || SqliteLog::with_tail(&path, TAIL_BLOCKS).unwrap();
+    let mut log = open();
+    log.open("r", Role::Replica, Epoch([1; 16])).unwrap();
+    let world = World::new();
+    for turn in 0..300u64 {
+        let mut block = world.next(0, b"x").block;
+        block.sequence = turn + 1;
+        let sealed = Sealed::new("r", block);
+        let limits = Limits::default();
+        let blocks = std::slice::from_ref(&sealed);
+        log.append("r", None, blocks, 1, &limits).unwrap();
+        let position = match turn {
+            0..50 => 2 * turn + 1,
+            50..100 => 2 * (turn - 50) + 2,
+            _ => turn + 1,
+        };
+        log.acknowledge("r", &[(sealed.block.key(), position)], 1)
+            .unwrap();
+        if turn % 20 == 0 {
+            // What waits is read again, now with its positions.
+            log = open();
+        }
+    }
+    let sql = "SELECT count(*) FROM blockPlaces";
+    let places: i64 = file(directory.path())
+        .query_row(sql, [], |row| row.get(0))
+        .unwrap();
+    assert_eq!((places, bundles(directory.path())), (300, 0));
 }
 
 #[test]
