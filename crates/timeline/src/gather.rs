@@ -159,16 +159,23 @@ impl<'a> Gather<'a> {
         self.sources.push(source);
     }
 
-    /// Adds the ring of a reader. The rows of the first `wanted` entries are fetched at once:
-    /// one after the other, each would be waited for.
-    pub(crate) fn ring(&mut self, lane_at: usize, lane: &'a Lane, slot: u32, wanted: usize) {
+    /// Adds the ring of a reader. The rows of the first `wanted` entries, and that of its `oldest`
+    /// where its floor is, are fetched at once: one after the other, each would be waited for.
+    pub(crate) fn ring(
+        &mut self,
+        lane_at: usize,
+        lane: &'a Lane,
+        slot: u32,
+        wanted: usize,
+        oldest: Option<u32>,
+    ) {
         let Some(mut walk) = lane.rings.walk(slot) else {
             return;
         };
         if let Some(before) = self.before {
             walk.pass(first_older(lane, slot, before));
         }
-        let rows = walk.clone().take(wanted);
+        let rows = oldest.into_iter().chain(walk.clone().take(wanted));
         fetch(rows.map(|number| lane.records.time_us(number)));
         self.begin(lane_at, lane, Numbers::Ring(walk));
     }

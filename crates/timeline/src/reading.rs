@@ -116,8 +116,9 @@ impl Feed {
         let mut floor = Floor::of_windows(lanes);
         let mut gather = Gather::new(request.before);
         for &(lane_at, lane) in lanes {
-            floor.raise(lane_at, lane, lane.rings.floor(slot));
-            gather.ring(lane_at, lane, slot, request.limit);
+            let ring = lane.rings.floor(slot);
+            gather.ring(lane_at, lane, slot, request.limit, ring.oldest);
+            floor.raise(lane_at, lane, ring);
             gather.keys(lane_at, lane, self.merged_of(reader).into_iter());
         }
         let limits = Limits {
