@@ -2,9 +2,10 @@
 //!
 //! In:    connections, as stores open them.
 //! Out:   the steps that some work of this thread took.
-//! Never: a clock: a busy machine takes longer, but not more steps.
+//! Never: a clock: a busy machine takes longer, but not more steps. A statement that is planned
+//!        again each time it is used: that costs more than most of them, and no step tells of it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use rusqlite::trace::{TraceEvent, TraceEventCodes};
@@ -12,6 +13,8 @@ use rusqlite::{Connection, StatementStatus};
 
 thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
+    /// The last statement that was planned again.
+    static PLANNED_AGAIN: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// Counts what is done over this connection.
@@ -26,6 +29,9 @@ pub(crate) fn watched(mut connection: Connection) -> rusqlite::Result<Connection
         let before = stood.insert(statement.sql().into_owned(), now);
         let before = before.filter(|before| *before <= now).unwrap_or(0);
         STEPS.set(STEPS.get() + u64::from((now - before).unsigned_abs()));
+        if statement.get_status(StatementStatus::RePrepare) > 0 {
+            PLANNED_AGAIN.set(Some(statement.sql().into_owned()));
+        }
     };
     connection.trace_v2(TraceEventCodes::SQLITE_TRACE_PROFILE, Some(count))?;
     Ok(connection)
@@ -34,7 +40,10 @@ pub(crate) fn watched(mut connection: Connection) -> rusqlite::Result<Connection
 /// The steps that `work` took, on this thread.
 pub(crate) fn of<T>(work: impl FnOnce() -> T) -> (u64, T) {
     let before = STEPS.get();
+    PLANNED_AGAIN.take();
     let done = work();
+    let planned_again = PLANNED_AGAIN.take();
+    assert_eq!(planned_again, None, "a statement was planned again");
     (STEPS.get() - before, done)
 }
 

@@ -46,6 +46,7 @@ use learn::Learner;
 pub(super) use moment::Moment;
 use parking_lot::Mutex;
 use remembered::Remembered;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use slices::Slices;
 use space::{FeedRow, SpaceRow};
@@ -312,6 +313,8 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "temp_store", "memory")?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.pragma_update(None, "mmap_size", MMAP_BYTES_MAX)?;
+    // What is bound changes no plan here, so a statement need not be planned again for it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }
 

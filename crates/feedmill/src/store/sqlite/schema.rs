@@ -4,6 +4,7 @@
 //! are few: on this engine a row appended in order is cheap and every random
 //! index entry is not. Migrations only ever append to the list.
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Error};
 
 use super::{broken, outbox, reference, shelf, tip};
@@ -249,6 +250,8 @@ pub(super) fn prepare(connection: &Connection, cache_mib: u32) -> Result<(), Err
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.busy_timeout(std::time::Duration::from_secs(30))?;
     connection.set_prepared_statement_cache_capacity(128);
+    // What is bound changes no plan here, so a statement need not be planned again for it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 
