@@ -21,7 +21,7 @@ use super::space::FeedRow;
 pub(super) const BUNDLE_BYTES_MAX: usize = 4000;
 
 /// Bytes of one block in a bundle. A larger one is as near in its own row.
-pub(super) const ENTRY_BYTES_MAX: usize = BUNDLE_BYTES_MAX / 4;
+const ENTRY_BYTES_MAX: usize = BUNDLE_BYTES_MAX / 4;
 
 /// What an entry has besides what every entry has.
 const PREDECESSOR: u8 = 1;
@@ -89,22 +89,6 @@ fn push_slice(bytes: &mut Vec<u8>, slice: &[u8]) {
     bytes.extend(slice);
 }
 
-/// How many bytes the first entries have, those of blocks up to a position and no more than a limit.
-pub(super) fn length(bytes: &[u8], through: u64, bytes_max: usize) -> usize {
-    let mut end = 0;
-    loop {
-        let mut entry = Entry(bytes.get(end..).unwrap_or_default());
-        let (Ok(length), Ok(position)) = (entry.short(), entry.number()) else {
-            return end;
-        };
-        let next = end + usize::from(length);
-        if length == 0 || position > through || next > bytes.len().min(bytes_max) {
-            return end;
-        }
-        end = next;
-    }
-}
-
 /// A bundle, as it is in the file.
 #[derive(Debug)]
 pub(super) struct Bundle {
@@ -116,12 +100,6 @@ pub(super) struct Bundle {
 }
 
 impl Bundle {
-    /// Entries that are not kept yet.
-    pub(super) fn of(bytes: Vec<u8>) -> Self {
-        let (after, at) = (0, 0);
-        Self { after, bytes, at }
-    }
-
     /// The first bundle of a feed that ends above a position.
     pub(super) fn first(connection: &Connection, feed: i64, above: u64) -> Result<Option<Self>> {
         let sql = "SELECT after, blocks FROM bundles WHERE feedPrivateId = ?1 AND through > ?2 \
@@ -172,16 +150,6 @@ impl Bundle {
             self.pass()?;
         }
         Ok(None)
-    }
-
-    /// The entry of the block at a position, if it is the next.
-    pub(super) fn entry_at(&mut self, position: u64) -> Result<Option<&[u8]>> {
-        if self.seek(position.saturating_sub(1))? != Some(position) {
-            return Ok(None);
-        }
-        let start = self.at;
-        self.pass()?;
-        Ok(self.bytes.get(start..self.at))
     }
 
     /// The next block.

@@ -13,6 +13,7 @@ mod append;
 mod bundle;
 #[cfg(test)]
 mod bundle_tests;
+mod entries;
 mod keep;
 mod learn;
 mod moment;

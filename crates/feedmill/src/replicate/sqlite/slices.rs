@@ -15,7 +15,7 @@
 use super::bundle::{BUNDLE_BYTES_MAX, Bundle, push};
 use super::passing;
 use super::row::{OWN_COLUMNS, held_of, number, signed};
-use super::tail::{Frozen, Key, Run, TAIL_BLOCKS_MAX, Tail};
+use super::tail::{Frozen, Key, Place, Run, TAIL_BLOCKS_MAX, Tail};
 use blocklog::block::Held;
 use blocklog::store::StoreError;
 use rusqlite::{Connection, OptionalExtension, Result, Row, ToSql, params, params_from_iter};
@@ -119,64 +119,82 @@ fn bundle(
 ) -> Result<usize> {
     let is_untouched = touched.moved_through.max(touched.emptied_through) < frozen.from;
     let mut done = ahead;
+    // Up to where the feed at hand is bundled.
+    let mut made: Option<(i64, u64)> = None;
     while done < share {
         let Some(run) = frozen.run(RUN) else {
             return Ok(0);
         };
-        let entries = is_untouched.then(|| run.entries.clone());
-        let blocks = bundle_run(connection, &run, entries.unwrap_or_default())?;
+        let made_through = match made.filter(|(feed, _)| *feed == run.feed) {
+            Some((_, through)) => through,
+            None => Bundle::made_through(connection, run.feed)?,
+        };
+        let (blocks, through) = bundle_run(connection, &run, is_untouched, made_through)?;
+        made = Some((run.feed, through));
         frozen.pass(&run, blocks);
         done += blocks;
     }
     Ok(done - share)
 }
 
-/// Bundle the first blocks of a run; how many are done with.
-fn bundle_run(connection: &Connection, run: &Run, entries: Vec<u8>) -> Result<usize> {
-    let Some((first, _)) = run.places.first() else {
-        return Ok(1);
+/// Bundle the first blocks of a run, if they are not yet; how many are done with, and up to where the
+/// feed is bundled then. What is untouched since it came need not be read again.
+fn bundle_run(
+    connection: &Connection,
+    run: &Run,
+    is_untouched: bool,
+    made_through: u64,
+) -> Result<(usize, u64)> {
+    let Some(first) = run.places.first() else {
+        return Ok((1, made_through));
     };
     if run.places.len() < BUNDLE_BLOCKS_MIN {
-        return Ok(run.places.len());
+        return Ok((run.places.len(), made_through));
     }
     // What a crash repeats, or another process has done.
-    let made_through = Bundle::made_through(connection, run.feed)?;
-    let made = run.places.iter().take_while(|(at, _)| *at <= made_through);
-    let made = made.count();
+    let is_made = |place: &&Place| place.position <= made_through;
+    let made = run.places.iter().take_while(is_made).count();
     if made > 0 {
-        return Ok(made);
+        return Ok((made, made_through));
     }
     let after = match run.before {
         Some(before) => before,
-        None => place_below(connection, run.feed, *first)?,
+        None => place_below(connection, run.feed, first.position)?,
     };
     let after = after.max(made_through);
-    let (mut bytes, mut through) = (Vec::with_capacity(BUNDLE_BYTES_MAX), after);
+    let (mut bytes, mut through) = (Vec::with_capacity(2 * BUNDLE_BYTES_MAX), after);
     let mut blocks = 0;
-    let mut entries = Bundle::of(entries);
-    let mut fetch = connection.prepare_cached(&FETCH)?;
-    for (position, block_id) in &run.places {
+    let mut entries = run.entries.as_slice();
+    for place in &run.places {
         let before = bytes.len();
-        if let Some(entry) = entries.entry_at(*position)? {
+        let length = usize::from(place.entry.length);
+        let (entry, others) = entries.split_at_checked(length).unwrap_or_default();
+        entries = others;
+        if is_untouched && !entry.is_empty() {
             bytes.extend(entry);
-        } else {
-            let read = |row: &Row<'_>| held_of(row, String::new(), None);
-            let held = fetch.query_row(params![block_id, signed(*position)], read);
-            let is_one = |held: Held| push(&mut bytes, &held.block, &held.hash, *position);
-            if !held.optional()?.is_some_and(is_one) {
-                break;
-            }
+        } else if !push_row(connection, place, &mut bytes)? {
+            break;
         }
         if bytes.len() > BUNDLE_BYTES_MAX {
             bytes.truncate(before);
             break;
         }
-        (through, blocks) = (*position, blocks + 1);
+        (through, blocks) = (place.position, blocks + 1);
     }
-    if blocks >= BUNDLE_BLOCKS_MIN {
-        Bundle::insert(connection, run.feed, (after, through), &bytes)?;
+    if blocks < BUNDLE_BLOCKS_MIN {
+        return Ok((blocks.max(1), made_through));
     }
-    Ok(blocks.max(1))
+    Bundle::insert(connection, run.feed, (after, through), &bytes)?;
+    Ok((blocks, through))
+}
+
+/// Add the entry of a block as its row tells it; false if there is none.
+fn push_row(connection: &Connection, place: &Place, bytes: &mut Vec<u8>) -> Result<bool> {
+    let read = |row: &Row<'_>| held_of(row, String::new(), None);
+    let mut fetch = connection.prepare_cached(&FETCH)?;
+    let held = fetch.query_row(params![place.block_id, signed(place.position)], read);
+    let is_one = |held: Held| push(bytes, &held.block, &held.hash, place.position);
+    Ok(held.optional()?.is_some_and(is_one))
 }
 
 /// The highest position of a feed below another; 0 if there is none.

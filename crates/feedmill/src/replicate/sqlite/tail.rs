@@ -15,7 +15,8 @@
 //! not lack one: a block is here before it is committed, and leaves after the
 //! tables that tell of it are.
 
-use super::bundle::{BUNDLE_BYTES_MAX, ENTRY_BYTES_MAX, length};
+use super::bundle::BUNDLE_BYTES_MAX;
+use super::entries::{Entries, Spot};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,9 +24,6 @@ use std::sync::Arc;
 /// Blocks of one generation. Twice as many may wait, and are looked at when a
 /// file is opened; a thousand feeds then have sixty blocks each to be written at once.
 pub(super) const TAIL_BLOCKS_MAX: usize = 65_536;
-
-/// Bytes of entries that one generation holds. What has no room is read from its row.
-const ENTRIES_BYTES_MAX: usize = 32 << 20;
 
 /// A block that came.
 #[derive(Debug, Clone, Copy)]
@@ -54,17 +52,30 @@ impl Key {
     }
 }
 
+/// Where a block stands in its feed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) position: u64,
+    pub(super) block_id: i64,
+    /// What a bundle would hold of it.
+    pub(super) entry: Spot,
+}
+
+impl Place {
+    fn told(&self) -> (u64, i64) {
+        (self.position, self.block_id)
+    }
+}
+
 /// The blocks of one feed in one generation, in both orders.
 #[derive(Debug, Default)]
 struct Feed {
     keys: Vec<Key>,
-    places: Vec<(u64, i64)>,
-    /// Entries of bundles, in the order of positions. Some places have none.
-    entries: Vec<u8>,
+    places: Vec<Place>,
 }
 
 impl Feed {
-    fn insert(&mut self, arrival: &Arrival<'_>, room: usize) {
+    fn insert(&mut self, arrival: &Arrival<'_>, entry: Spot) {
         // Most often the writer of a feed is who wrote it before.
         let actor = match self.keys.last() {
             Some(last) if &*last.actor == arrival.actor => last.actor.clone(),
@@ -83,28 +94,28 @@ impl Feed {
         };
         self.keys.insert(at, key);
         if let Some(position) = arrival.position {
-            let place = (position, arrival.block_id);
+            let place = Place {
+                position,
+                block_id: arrival.block_id,
+                entry,
+            };
+            let told = place.told();
             let at = match self.places.last() {
-                Some(last) if *last > place => self.places.partition_point(|held| *held < place),
+                Some(last) if last.told() > told => {
+                    self.places.partition_point(|held| held.told() < told)
+                }
                 _ => self.places.len(),
             };
-            // Entries stand in order, and one that comes late is read from its row.
-            if at == self.places.len() && arrival.entry.len() <= room {
-                self.entries.extend(arrival.entry);
-            }
             self.places.insert(at, place);
         }
     }
 
-    fn cut(&mut self, through: i64) {
+    /// Forget the blocks after `through`; the first of their entries.
+    fn cut(&mut self, through: i64) -> Option<Spot> {
         self.keys.retain(|key| key.block_id <= through);
-        let stood = self.places.len();
-        self.places.retain(|(_, block_id)| *block_id <= through);
-        if self.places.len() < stood {
-            let last = self.places.last().map_or(0, |(position, _)| *position);
-            self.entries
-                .truncate(length(&self.entries, last, usize::MAX));
-        }
+        let ended = self.places.extract_if(.., |place| place.block_id > through);
+        let entries = ended.map(|place| place.entry);
+        entries.filter(|entry| entry.length > 0).min()
     }
 }
 
@@ -116,20 +127,21 @@ struct Generation {
     /// The newest of them.
     through: i64,
     blocks: usize,
-    /// Bytes of entries that came.
-    entry_bytes: usize,
     feeds: BTreeMap<i64, Feed>,
+    entries: Entries,
 }
 
 impl Generation {
     fn cut(&mut self, through: i64) {
-        self.feeds.values_mut().for_each(|feed| feed.cut(through));
+        let ended = self.feeds.values_mut().filter_map(|feed| feed.cut(through));
+        if let Some(first) = ended.min() {
+            self.entries.forget(first);
+        }
         self.feeds.retain(|_, feed| !feed.keys.is_empty());
         let keys = self.feeds.values().flat_map(|feed| &feed.keys);
         let ids = keys.map(|key| key.block_id);
         (self.blocks, self.through) =
             ids.fold((0, 0), |(count, most), id| (count + 1, most.max(id)));
-        self.entry_bytes = self.feeds.values().map(|feed| feed.entries.len()).sum();
     }
 }
 
@@ -160,11 +172,9 @@ impl Generations {
             }
             last.through = arrival.block_id;
             last.blocks += 1;
-            let room = ENTRIES_BYTES_MAX.saturating_sub(last.entry_bytes);
+            let entry = last.entries.push(arrival.entry);
             let feed = last.feeds.entry(arrival.feed).or_default();
-            let stood = feed.entries.len();
-            feed.insert(arrival, room);
-            last.entry_bytes += feed.entries.len() - stood;
+            feed.insert(arrival, entry);
         }
         self.known_through = arrival.block_id;
     }
@@ -189,13 +199,10 @@ pub(super) struct Run {
     pub(super) feed: i64,
     /// How many of the feed's come before.
     at: usize,
-    /// Where its entries begin.
-    byte: usize,
     /// The position of the one before, if it is of this generation.
     pub(super) before: Option<u64>,
-    /// Positions and blocks.
-    pub(super) places: Vec<(u64, i64)>,
-    /// Entries of some of them, as they came.
+    pub(super) places: Vec<Place>,
+    /// Their entries, one after the other: as many as fill a bundle, and one more.
     pub(super) entries: Vec<u8>,
 }
 
@@ -205,8 +212,8 @@ pub(super) struct Frozen {
     generation: Arc<RwLock<Generation>>,
     /// The feed that is next, and how many of its blocks were taken.
     next: (i64, usize),
-    /// The same for runs, which are taken in another order, and where its entries go on.
-    next_run: (i64, usize, usize),
+    /// The same for runs, which are taken in another order.
+    next_run: (i64, usize),
     /// How many blocks are left.
     pub(super) left: usize,
     /// How many there were.
@@ -240,30 +247,32 @@ impl Frozen {
     /// The next blocks that follow each other in a feed; `None` if there are no more.
     pub(super) fn run(&self, limit: usize) -> Option<Run> {
         let generation = self.generation.read();
-        let (first, at, byte) = self.next_run;
-        let (id, feed, at, byte) = generation.feeds.range(first..).find_map(|(id, feed)| {
-            let (at, byte) = if *id == first { (at, byte) } else { (0, 0) };
-            (at < feed.places.len()).then_some((*id, feed, at, byte))
+        let (first, at) = self.next_run;
+        let (id, feed, at) = generation.feeds.range(first..).find_map(|(id, feed)| {
+            let at = if *id == first { at } else { 0 };
+            (at < feed.places.len()).then_some((*id, feed, at))
         })?;
         let before = at.checked_sub(1).and_then(|before| feed.places.get(before));
-        let entries = feed.entries.get(byte..).unwrap_or_default();
-        let some = length(entries, u64::MAX, BUNDLE_BYTES_MAX + ENTRY_BYTES_MAX);
+        let places: Vec<Place> = feed.places.iter().skip(at).take(limit).copied().collect();
+        let mut entries = Vec::with_capacity(BUNDLE_BYTES_MAX * 2);
+        for place in &places {
+            if entries.len() > BUNDLE_BYTES_MAX {
+                break;
+            }
+            entries.extend(generation.entries.get(place.entry));
+        }
         Some(Run {
             feed: id,
             at,
-            byte,
-            before: before.map(|(position, _)| *position),
-            places: feed.places.iter().skip(at).take(limit).copied().collect(),
-            entries: entries.iter().take(some).copied().collect(),
+            before: before.map(|before| before.position),
+            places,
+            entries,
         })
     }
 
     /// So many blocks of a run are done with.
     pub(super) fn pass(&mut self, run: &Run, blocks: usize) {
-        let last = blocks.checked_sub(1).and_then(|last| run.places.get(last));
-        let through = last.map_or(0, |(position, _)| *position);
-        let bytes = length(&run.entries, through, usize::MAX);
-        self.next_run = (run.feed, run.at + blocks, run.byte + bytes);
+        self.next_run = (run.feed, run.at + blocks);
     }
 }
 
@@ -367,7 +376,7 @@ impl Tail {
         Some(Frozen {
             generation,
             next: (i64::MIN, 0),
-            next_run: (i64::MIN, 0, 0),
+            next_run: (i64::MIN, 0),
             left: blocks,
             blocks,
             from,
@@ -467,10 +476,10 @@ impl View {
         limit: usize,
     ) -> Vec<(u64, i64)> {
         let found = self.ask(feed, |feed| {
-            let from = feed.places.partition_point(|(held, _)| *held <= after);
-            let behind = feed.places.iter().skip(from);
+            let from = feed.places.partition_point(|held| held.position <= after);
+            let behind = feed.places.iter().skip(from).map(Place::told);
             let within = behind.take_while(|(held, _)| *held <= through);
-            within.take(limit).copied().collect::<Vec<_>>()
+            within.take(limit).collect::<Vec<_>>()
         });
         let mut found: Vec<_> = found.flatten().collect();
         found.sort_unstable();
@@ -487,10 +496,10 @@ impl View {
         limit: usize,
     ) -> Vec<(u64, i64)> {
         let found = self.ask(feed, |feed| {
-            let end = feed.places.partition_point(|(held, _)| *held < below);
-            let before = feed.places.iter().take(end).rev();
+            let end = feed.places.partition_point(|held| held.position < below);
+            let before = feed.places.iter().take(end).rev().map(Place::told);
             let within = before.take_while(|(held, _)| *held > after);
-            within.take(limit).copied().collect::<Vec<_>>()
+            within.take(limit).collect::<Vec<_>>()
         });
         let mut found: Vec<_> = found.flatten().collect();
         found.sort_unstable_by(|one, other| other.cmp(one));
