@@ -12,7 +12,7 @@
 use crate::ahead::fetch;
 use crate::lane::{Lane, latest_of, second_at_or_after};
 use crate::records::Position;
-use crate::ring::RingWalk;
+use crate::ring::{Ring, RingWalk};
 use crate::sequence::{Sequence, Walk};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -159,23 +159,14 @@ impl<'a> Gather<'a> {
         self.sources.push(source);
     }
 
-    /// Adds the ring of a reader. The rows of the first `wanted` entries, and that of its `oldest`
-    /// where its floor is, are fetched at once: one after the other, each would be waited for.
-    pub(crate) fn ring(
-        &mut self,
-        lane_at: usize,
-        lane: &'a Lane,
-        slot: u32,
-        wanted: usize,
-        oldest: Option<u32>,
-    ) {
-        let Some(mut walk) = lane.rings.walk(slot) else {
-            return;
-        };
+    /// Adds the ring of a reader. The rows of the first `wanted` entries are fetched at once:
+    /// one after the other, each would be waited for.
+    pub(crate) fn ring(&mut self, lane_at: usize, lane: &'a Lane, ring: &Ring<'a>, wanted: usize) {
+        let mut walk = ring.walk();
         if let Some(before) = self.before {
-            walk.pass(first_older(lane, slot, before));
+            walk.pass(first_older(lane, ring, before));
         }
-        let rows = oldest.into_iter().chain(walk.clone().take(wanted));
+        let rows = walk.clone().take(wanted);
         fetch(rows.map(|number| lane.records.time_us(number)));
         self.begin(lane_at, lane, Numbers::Ring(walk));
     }
@@ -274,13 +265,12 @@ impl<'a> Iterator for Gather<'a> {
 }
 
 /// How far back in the ring the first record older than `before` lies.
-fn first_older(lane: &Lane, slot: u32, before: &Position) -> usize {
-    let (mut low, mut high) = (0, lane.rings.len(slot));
+fn first_older(lane: &Lane, ring: &Ring<'_>, before: &Position) -> usize {
+    let (mut low, mut high) = (0, ring.len());
     while low < high {
         let middle = low.midpoint(high);
-        let older = lane
-            .rings
-            .nth(slot, middle)
+        let older = ring
+            .nth(middle)
             .is_some_and(|number| lane.records.is_older(number, before));
         if older {
             high = middle;

@@ -66,4 +66,4 @@ pub use records::Position;
 pub use ring::RING_ITEMS_MAX;
 pub use settings::{FeedSpec, KeyId, KeyList, RECORD_BYTES, RecordId, Settings, TargetSpec};
 pub use shards::Quick;
-pub use timelines::{Stats, Timelines};
+pub use timelines::{Carried, Stats, Timelines};

@@ -177,7 +177,26 @@ impl View<'_> {
 #[derive(Debug, Clone)]
 pub(crate) struct Floor<'a> {
     after_us: i64,
-    oldest: Vec<Candidate<'a>>,
+    oldest: Vec<Oldest<'a>>,
+}
+
+/// Where a ring ends. Its row lies far back, so nobody looks at it before it is needed.
+#[derive(Debug, Clone, Copy)]
+struct Oldest<'a> {
+    number: u32,
+    lane: &'a Lane,
+    lane_at: usize,
+}
+
+impl<'a> Oldest<'a> {
+    fn candidate(&self) -> Candidate<'a> {
+        Candidate {
+            time_us: self.lane.records.time_us(self.number),
+            number: self.number,
+            lane: self.lane,
+            lane_at: self.lane_at,
+        }
+    }
 }
 
 impl<'a> Floor<'a> {
@@ -192,8 +211,7 @@ impl<'a> Floor<'a> {
     pub(crate) fn raise(&mut self, lane_at: usize, lane: &'a Lane, ring: RingFloor) {
         self.after_us = self.after_us.max(ring.after_us);
         if let Some(number) = ring.oldest {
-            self.oldest.push(Candidate {
-                time_us: lane.records.time_us(number),
+            self.oldest.push(Oldest {
                 number,
                 lane,
                 lane_at,
@@ -212,15 +230,20 @@ impl<'a> Floor<'a> {
             && self
                 .oldest
                 .iter()
-                .any(|oldest| oldest.shares_place_with(candidate))
+                .any(|oldest| oldest.candidate().shares_place_with(candidate))
     }
 
     fn is_above(&self, candidate: &Candidate<'_>) -> bool {
-        candidate.time_us > self.after_us
+        self.promises(candidate)
             && self
                 .oldest
                 .iter()
-                .all(|oldest| candidate.compare(oldest) != Ordering::Less)
+                .all(|oldest| candidate.compare(&oldest.candidate()) != Ordering::Less)
+    }
+
+    /// Whether the only ring of a page, of which this is an entry, promises it.
+    fn promises(&self, entry: &Candidate<'_>) -> bool {
+        entry.time_us > self.after_us
     }
 }
 
@@ -239,8 +262,14 @@ pub(crate) fn fill(
     limits: Limits,
 ) -> Read {
     match gather.alone() {
-        Some((first, rest)) => fill_from(iter::once(first).chain(rest), view, floor, limits),
-        None => fill_from(gather, view, floor, limits),
+        Some((first, rest)) => {
+            let own = |entry: &Candidate<'_>| floor.promises(entry);
+            fill_from(iter::once(first).chain(rest), view, floor, own, limits)
+        }
+        None => {
+            let above = |candidate: &Candidate<'_>| floor.is_above(candidate);
+            fill_from(gather, view, floor, above, limits)
+        }
     }
 }
 
@@ -248,6 +277,7 @@ fn fill_from<'a>(
     candidates: impl Iterator<Item = Candidate<'a>>,
     view: &View<'_>,
     floor: &Floor<'_>,
+    is_above: impl Fn(&Candidate<'_>) -> bool,
     limits: Limits,
 ) -> Read {
     let limit = limits.entries.max(1);
@@ -261,7 +291,7 @@ fn fill_from<'a>(
         if looked_at >= limits.looked_at && !is_twin() {
             return short(entries, last, floor);
         }
-        if !floor.is_above(&candidate) {
+        if !is_above(&candidate) {
             return if full {
                 short(entries, last, floor)
             } else {

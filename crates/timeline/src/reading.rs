@@ -16,6 +16,7 @@ use crate::lane::Lane;
 use crate::page::{Floor, Keys, Limits, Read, Request, Target, View, fill};
 use crate::readers::{Reader, Stage};
 use crate::records::Position;
+use crate::ring::{Ring, RingFloor};
 use crate::settings::{KeyId, KeyList, RecordId};
 use crate::shards::Quick;
 use std::collections::HashSet;
@@ -116,9 +117,12 @@ impl Feed {
         let mut floor = Floor::of_windows(lanes);
         let mut gather = Gather::new(request.before);
         for &(lane_at, lane) in lanes {
-            let ring = lane.rings.floor(slot);
-            gather.ring(lane_at, lane, slot, request.limit, ring.oldest);
-            floor.raise(lane_at, lane, ring);
+            // One look at each ring: others may be pushed to meanwhile, and this one too.
+            let Some(ring) = lane.rings.ring(slot) else {
+                return Read::Below;
+            };
+            floor.raise(lane_at, lane, ring.floor());
+            gather.ring(lane_at, lane, &ring, request.limit);
             gather.keys(lane_at, lane, self.merged_of(reader).into_iter());
         }
         let limits = Limits {
@@ -213,8 +217,13 @@ impl Feed {
         let slot = self.readers.slot_of(reader)?;
         let state = self.readers.get(slot)?;
         let lane = self.lanes.get(target)?;
-        let floor = lane.rings.floor(slot);
-        let entries = lane.rings.walk(slot).into_iter().flatten();
+        let ring = lane.rings.ring(slot);
+        let none = RingFloor {
+            after_us: i64::MIN,
+            oldest: None,
+        };
+        let floor = ring.as_ref().map_or(none, Ring::floor);
+        let entries = ring.iter().flat_map(Ring::walk);
         let live = entries.filter(|&number| !lane.records.is_gone(number));
         Some(Inspection {
             has_ring: state.stage == Stage::Ready,

@@ -12,13 +12,17 @@
 //! dropped an entry is the oldest one it still has, and the written floor is
 //! needed only when the sweep takes entries out. A body starts small and moves
 //! to one twice as wide when full. It holds a multiple of eight entries always.
+//!
+//! What a line takes by itself may be pushed while others read ([`Rings::push_ahead`]).
+//! What needs more is put off until the writer is alone.
 
 use crate::ahead::fetch;
 use crate::column::Column;
-use crate::line::{KEPT_MAX, Line, SPILL, STAGED_MAX};
+use crate::line::{KEPT_MAX, Line, SPILL, STAGED_MAX, Seen};
 use crate::records::Records;
 use crate::slab::Slab;
 use std::cmp::Ordering;
+use std::ops::AddAssign;
 
 /// Entries a late record is compared with before its place is searched by halves.
 const STEPS_MAX: usize = 4;
@@ -47,11 +51,111 @@ pub(crate) struct RingFloor {
     pub(crate) oldest: Option<u32>,
 }
 
+/// Pushes that lines took by themselves.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Pushed {
+    written: u64,
+    /// How many entries there are more by them.
+    more: u64,
+}
+
+impl AddAssign for Pushed {
+    fn add_assign(&mut self, other: Self) {
+        self.written += other.written;
+        self.more += other.more;
+    }
+}
+
+/// A ring as one look found it. What is pushed later is not in it.
+#[derive(Debug)]
+pub(crate) struct Ring<'a> {
+    line: Seen,
+    cells: &'a [u32],
+    after_us: i64,
+    items_max: usize,
+}
+
+impl<'a> Ring<'a> {
+    pub(crate) fn len(&self) -> usize {
+        self.line.total().min(self.items_max)
+    }
+
+    /// The number `back` places behind the newest.
+    #[inline]
+    pub(crate) fn nth(&self, back: usize) -> Option<u32> {
+        if back >= self.len() {
+            return None;
+        }
+        let staged = self.line.staged();
+        if let Some(at) = staged.len().checked_sub(back + 1) {
+            return staged.get(at).copied();
+        }
+        let (back, end) = (back - staged.len(), usize::from(self.line.end));
+        let cell = match end.checked_sub(back + 1) {
+            Some(cell) => cell,
+            None => (self.cells.len() + end).checked_sub(back + 1)?,
+        };
+        self.cells.get(cell).copied()
+    }
+
+    pub(crate) fn floor(&self) -> RingFloor {
+        let dropped = self.line.has_dropped(self.items_max);
+        let last = self.len().checked_sub(1).filter(|_| dropped);
+        RingFloor {
+            after_us: self.after_us,
+            oldest: last.and_then(|last| self.nth(last)),
+        }
+    }
+
+    /// How many entries of the ring are newer than a record for it, if `low` are.
+    #[cold]
+    fn newer_than(&self, push: Push, mut low: usize, records: &Records) -> usize {
+        let mut high = self.len();
+        let near = high.min(low + STEPS_MAX);
+        let is_newer = |back: usize| {
+            self.nth(back)
+                .is_some_and(|one| records.is_newer(one, push.number, push.time_us))
+        };
+        while low < near {
+            if !is_newer(low) {
+                return low;
+            }
+            low += 1;
+        }
+        while low < high {
+            let middle = low.midpoint(high);
+            if is_newer(middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// All entries that the cap shows, newest first.
+    pub(crate) fn walk(&self) -> RingWalk<'a> {
+        let cells = self.cells;
+        let (young, old) = cells
+            .split_at_checked(usize::from(self.line.end))
+            .unwrap_or((&[], &[]));
+        RingWalk {
+            line: self.line,
+            staged: self.line.staged().len(),
+            parts: [young, old],
+            left: self.len(),
+        }
+    }
+}
+
 /// The entries of a ring, newest first.
 #[derive(Debug, Clone)]
 pub(crate) struct RingWalk<'a> {
+    line: Seen,
+    /// How many in the line are left.
+    staged: usize,
     /// Newer before older, but each one oldest first, as it lies in memory.
-    parts: [&'a [u32]; 3],
+    parts: [&'a [u32]; 2],
     left: usize,
 }
 
@@ -60,6 +164,9 @@ impl RingWalk<'_> {
     pub(crate) fn pass(&mut self, count: usize) {
         self.left = self.left.saturating_sub(count);
         let mut count = count;
+        let staged = self.staged;
+        self.staged = staged.saturating_sub(count);
+        count = count.saturating_sub(staged);
         for part in &mut self.parts {
             let kept = part.len().saturating_sub(count);
             count = count.saturating_sub(part.len());
@@ -74,6 +181,10 @@ impl Iterator for RingWalk<'_> {
     #[inline]
     fn next(&mut self) -> Option<u32> {
         self.left = self.left.checked_sub(1)?;
+        if let Some(staged) = self.staged.checked_sub(1) {
+            self.staged = staged;
+            return self.line.staged().get(staged).copied();
+        }
         for part in &mut self.parts {
             if let Some((&newest, older)) = part.split_last() {
                 *part = older;
@@ -137,33 +248,50 @@ impl Rings {
         cells + self.lines.bytes() + self.floors.bytes()
     }
 
-    /// Adds a record to many rings; how many it was written to.
-    pub(crate) fn push_all(
-        &mut self,
+    /// Adds a record to many rings, as far as their lines take it by themselves; the rest is put
+    /// off. Others may read meanwhile. [`Rings::land`] must follow before anything else changes.
+    pub(crate) fn push_ahead(
+        &self,
         slots: &[u32],
         number: u32,
         time_us: i64,
-        records: &Records,
-    ) -> u64 {
-        let mut pushes = 0;
+        put_off: &mut Vec<Push>,
+    ) -> Pushed {
+        let mut pushed = Pushed::default();
         for block in slots.chunks(BLOCK) {
             let block = block.iter().map(|&slot| Push {
                 slot,
                 number,
                 time_us,
             });
-            pushes += self.push_block(block, records);
+            pushed += self.push_block(block, put_off);
         }
-        pushes + self.push_put_off(records)
+        pushed
+    }
+
+    /// Makes the pushes that were put off, and counts those that were not; how many were written.
+    pub(crate) fn land(&mut self, pushed: Pushed, put_off: &[Push], records: &Records) -> u64 {
+        self.entries += pushed.more;
+        pushed.written + self.push_put_off(put_off, records)
     }
 
     /// Adds records to rings; how many were written.
     pub(crate) fn push_each(&mut self, pushes: &[Push], records: &Records) -> u64 {
-        let blocks = pushes.chunks(BLOCK);
-        let written: u64 = blocks
-            .map(|block| self.push_block(block.iter().copied(), records))
-            .sum();
-        written + self.push_put_off(records)
+        let mut put_off = std::mem::take(&mut self.put_off);
+        let mut written = 0;
+        for block in pushes.chunks(BLOCK) {
+            let pushed = self.push_block(block.iter().copied(), &mut put_off);
+            self.entries += pushed.more;
+            written += pushed.written;
+            if put_off.len() >= BLOCK {
+                written += self.push_put_off(&put_off, records);
+                put_off.clear();
+            }
+        }
+        written += self.push_put_off(&put_off, records);
+        put_off.clear();
+        self.put_off = put_off;
+        written
     }
 
     /// The product's inner loop.
@@ -172,38 +300,42 @@ impl Rings {
     /// lines of a block are fetched without any, then what a line takes by
     /// itself is written, and the rest is put off until there is a block of it.
     #[inline]
-    fn push_block(&mut self, block: impl Iterator<Item = Push> + Clone, records: &Records) -> u64 {
+    fn push_block(
+        &self,
+        block: impl Iterator<Item = Push> + Clone,
+        put_off: &mut Vec<Push>,
+    ) -> Pushed {
         let lines = block.clone().map(|push| self.lines.get(push.slot));
         fetch(lines.map(|line| line.map_or(0, Line::touch)));
-        let mut written = 0;
+        let before = put_off.len();
+        let (mut made, mut more) = (0, 0);
         for push in block {
-            let Some(line) = self.lines.get_mut(push.slot) else {
-                continue;
-            };
-            let is_more = line.total() < self.items_max;
-            if line.push(push.number, push.time_us) {
-                self.entries += u64::from(is_more);
-                written += 1;
-            } else {
-                self.put_off.push(push);
+            let entries = self
+                .lines
+                .get(push.slot)
+                .and_then(|line| line.push(push.number, push.time_us));
+            made += 1;
+            match entries {
+                Some(entries) => more += u64::from(entries < self.items_max),
+                None => put_off.push(push),
             }
         }
-        if self.put_off.len() >= BLOCK {
-            written += self.push_put_off(records);
+        Pushed {
+            written: made - (put_off.len() - before) as u64,
+            more,
         }
-        written
     }
 
     /// Does what was put off, in its order. A full line puts off all that follows, and a late
     /// record finds its place whenever it comes; so nothing could pass it meanwhile.
-    fn push_put_off(&mut self, records: &Records) -> u64 {
-        let mut put_off = std::mem::take(&mut self.put_off);
-        fetch(put_off.iter().map(|push| self.touch_slow(push.slot)));
+    fn push_put_off(&mut self, put_off: &[Push], records: &Records) -> u64 {
         let mut written = 0;
-        for push in put_off.drain(..) {
-            written += u64::from(self.push_slow(push, records));
+        for block in put_off.chunks(BLOCK) {
+            fetch(block.iter().map(|push| self.touch_slow(push.slot)));
+            for &push in block {
+                written += u64::from(self.push_slow(push, records));
+            }
         }
-        self.put_off = put_off;
         written
     }
 
@@ -226,12 +358,11 @@ impl Rings {
     /// Adds a record to a ring whose line is full, or that has newer ones; true if it was written.
     fn push_slow(&mut self, push: Push, records: &Records) -> bool {
         self.spill_if_full(push.slot);
-        let Some(line) = self.lines.get_mut(push.slot) else {
+        let Some(line) = self.lines.get(push.slot) else {
             return false;
         };
-        let is_more = line.total() < self.items_max;
-        if line.push(push.number, push.time_us) {
-            self.entries += u64::from(is_more);
+        if let Some(entries) = line.push(push.number, push.time_us) {
+            self.entries += u64::from(entries < self.items_max);
             return true;
         }
         self.push_late(push, records)
@@ -248,11 +379,8 @@ impl Rings {
             kind == widest || slab.is_some_and(|slab| line.body() < slab.width())
         });
         if !has_room {
-            self.widen(slot);
+            widen(&mut self.slabs, line);
         }
-        let Some(line) = self.lines.get_mut(slot) else {
-            return;
-        };
         let Some((kind, ring)) = line.place() else {
             return;
         };
@@ -277,29 +405,38 @@ impl Rings {
             number,
             time_us,
         } = push;
-        let Some(line) = self.lines.get_mut(slot).filter(|line| line.is_open()) else {
+        let Some(line) = self.lines.get(slot).filter(|line| line.is_open()) else {
             return false;
         };
-        if time_us <= self.floors.get(slot).copied().unwrap_or(i64::MIN) {
+        if time_us <= self.floor_us(slot) {
             return false;
         }
-        let entries = line.total().min(self.items_max);
         // Late records are seldom very late: most belong among the newest.
-        let newest = line.staged().iter().rev().take(entries);
-        let mut newer = newest
-            .take_while(|&&one| records.is_newer(one, number, time_us))
-            .count();
-        if newer == line.staged().len() {
-            newer = self.newer_than(push, newer, records);
+        let (staged, newest) = line.newest();
+        let entries = (line.body() + staged).min(self.items_max);
+        let mut newer = 0;
+        let mut there = None;
+        for one in newest.take(entries) {
+            if !records.is_newer(one, number, time_us) {
+                there = Some(one);
+                break;
+            }
+            newer += 1;
         }
-        if self.nth(slot, newer) == Some(number) {
+        if newer == staged
+            && let Some(ring) = self.ring(slot)
+        {
+            newer = ring.newer_than(push, newer, records);
+            there = ring.nth(newer);
+        }
+        if there == Some(number) {
             return false;
         }
         let Some(line) = self.lines.get_mut(slot) else {
             return false;
         };
         let full = entries >= self.items_max;
-        if newer == entries && (full || line.has_dropped(self.items_max)) {
+        if newer == entries && (full || line.look().has_dropped(self.items_max)) {
             // Older than a floor that is, or now becomes, the oldest entry.
             line.set_dropped();
             return false;
@@ -312,32 +449,6 @@ impl Rings {
         true
     }
 
-    /// How many entries of the ring are newer than a record for it, if `low` are.
-    #[cold]
-    fn newer_than(&self, push: Push, mut low: usize, records: &Records) -> usize {
-        let mut high = self.len(push.slot);
-        let near = high.min(low + STEPS_MAX);
-        let is_newer = |back: usize| {
-            self.nth(push.slot, back)
-                .is_some_and(|one| records.is_newer(one, push.number, push.time_us))
-        };
-        while low < near {
-            if !is_newer(low) {
-                return low;
-            }
-            low += 1;
-        }
-        while low < high {
-            let middle = low.midpoint(high);
-            if is_newer(middle) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
-    }
-
     /// Writes `number` below the `newer` newest entries; the line has room.
     ///
     /// In the body those above it move up by one, and the topmost goes to the line.
@@ -345,7 +456,7 @@ impl Rings {
         let Some(line) = self.lines.get_mut(slot) else {
             return;
         };
-        let staged = line.staged().len();
+        let staged = line.look().staged().len();
         if newer <= staged {
             line.insert(newer, number);
             return;
@@ -382,44 +493,6 @@ impl Rings {
             .place()
             .and_then(|(kind, ring)| Some((self.slabs.get(kind)?, ring)));
         slab.map_or(&[], |(slab, ring)| slab.cells(ring))
-    }
-
-    /// All entries that the cap shows, newest first.
-    fn newest_first<'a>(&'a self, line: &'a Line) -> RingWalk<'a> {
-        let cells = self.cells(line);
-        let (young, old) = cells.split_at_checked(line.end()).unwrap_or((&[], &[]));
-        RingWalk {
-            parts: [line.staged(), young, old],
-            left: line.total().min(self.items_max),
-        }
-    }
-
-    /// Moves a full body to one twice as wide, or makes the first.
-    ///
-    /// Only the widest ever wraps, so the cells of a full one are in order.
-    fn widen(&mut self, slot: u32) {
-        let Some(line) = self.lines.get_mut(slot) else {
-            return;
-        };
-        let Some((old, ring)) = line.place() else {
-            if let Some(slab) = self.slabs.first_mut() {
-                line.set_place(0, slab.take());
-            }
-            return;
-        };
-        let Some((narrow, wide)) = self.slabs.split_at_mut_checked(old + 1) else {
-            return;
-        };
-        if let (Some(from), Some(to)) = (narrow.last_mut(), wide.first_mut()) {
-            let place = to.take();
-            let cells = to.cells_mut(place);
-            for (cell, &number) in cells.iter_mut().zip(from.cells(ring)) {
-                *cell = number;
-            }
-            from.give_back(ring);
-            line.set_place(old + 1, place);
-            line.set_body(from.width(), from.width());
-        }
     }
 
     /// Makes the ring of `slot` hold exactly this list, newest first.
@@ -468,7 +541,7 @@ impl Rings {
             return;
         };
         let old = std::mem::take(line);
-        self.entries -= old.total().min(self.items_max) as u64;
+        self.entries -= old.look().total().min(self.items_max) as u64;
         self.rings -= 1;
         if let Some((kind, ring)) = old.place()
             && let Some(slab) = self.slabs.get_mut(kind)
@@ -477,52 +550,20 @@ impl Rings {
         }
     }
 
-    /// The ring's numbers, newest first; `None` if the slot has no ring.
-    pub(crate) fn walk(&self, slot: u32) -> Option<RingWalk<'_>> {
+    /// The ring of a slot as it is now; `None` if it has none.
+    pub(crate) fn ring(&self, slot: u32) -> Option<Ring<'_>> {
         let line = self.lines.get(slot)?;
-        line.is_open().then(|| self.newest_first(line))
+        line.is_open().then(|| Ring {
+            cells: self.cells(line),
+            line: line.look(),
+            after_us: self.floor_us(slot),
+            items_max: self.items_max,
+        })
     }
 
-    /// The number `back` places behind the newest.
-    #[inline]
-    pub(crate) fn nth(&self, slot: u32, back: usize) -> Option<u32> {
-        let line = self.lines.get(slot)?;
-        if back >= line.total().min(self.items_max) {
-            return None;
-        }
-        let staged = line.staged();
-        if let Some(at) = staged.len().checked_sub(back + 1) {
-            return staged.get(at).copied();
-        }
-        let back = back - staged.len();
-        let (kind, ring) = line.place()?;
-        let slab = self.slabs.get(kind)?;
-        let end = line.end();
-        let cell = if back < end {
-            end - back - 1
-        } else {
-            slab.width() + end - back - 1
-        };
-        slab.cells(ring).get(cell).copied()
-    }
-
-    pub(crate) fn len(&self, slot: u32) -> usize {
-        let line = self.lines.get(slot);
-        line.map_or(0, |line| line.total().min(self.items_max))
-    }
-
-    pub(crate) fn floor(&self, slot: u32) -> RingFloor {
-        let line = self.lines.get(slot).copied().unwrap_or_default();
-        let oldest = if line.has_dropped(self.items_max) {
-            let last = self.len(slot).checked_sub(1);
-            last.and_then(|last| self.nth(slot, last))
-        } else {
-            None
-        };
-        RingFloor {
-            after_us: self.floors.get(slot).copied().unwrap_or(i64::MIN),
-            oldest,
-        }
+    /// The floor that was written down.
+    fn floor_us(&self, slot: u32) -> i64 {
+        self.floors.get(slot).copied().unwrap_or(i64::MIN)
     }
 
     /// Adds `newest_first`, the records of a key just followed.
@@ -532,10 +573,10 @@ impl Rings {
         newest_first: impl Iterator<Item = u32>,
         records: &Records,
     ) {
-        let Some(&line) = self.lines.get(slot).filter(|line| line.is_open()) else {
+        let Some(ring) = self.ring(slot) else {
             return;
         };
-        let floor = self.floor(slot);
+        let floor = ring.floor();
         let above = |number: u32| {
             records.time_us(number) > floor.after_us
                 && floor
@@ -551,10 +592,10 @@ impl Rings {
         if added.is_empty() {
             return;
         }
-        let mut list: Vec<u32> = self.newest_first(&line).chain(added).collect();
+        let mut list: Vec<u32> = ring.walk().chain(added).collect();
         list.sort_unstable_by(|one, other| records.compare(*other, *one));
         list.dedup();
-        let dropped = line.has_dropped(items_max) || list.len() > items_max;
+        let dropped = ring.line.has_dropped(items_max) || list.len() > items_max;
         list.truncate(items_max);
         self.build(slot, &list, dropped, records);
         *self.floors.slot(slot) = floor.after_us;
@@ -574,24 +615,46 @@ impl Rings {
 
     /// Drops the entries that are gone; true if there were any.
     pub(crate) fn compact(&mut self, slot: u32, records: &Records) -> bool {
-        let Some(&line) = self.lines.get(slot) else {
+        let Some(ring) = self.ring(slot) else {
             return false;
         };
-        if !self
-            .newest_first(&line)
-            .any(|number| records.is_gone(number))
-        {
+        if !ring.walk().any(|number| records.is_gone(number)) {
             return false;
         }
-        let floor = self.floor(slot);
-        let mut list: Vec<u32> = self.newest_first(&line).collect();
-        list.retain(|&number| !records.is_gone(number));
+        let floor = ring.floor();
+        let live = ring.walk().filter(|&number| !records.is_gone(number));
+        let list: Vec<u32> = live.collect();
         self.build(slot, &list, false, records);
         // The oldest entry may be leaving, so its time is written down first.
         *self.floors.slot(slot) = floor.oldest.map_or(floor.after_us, |oldest| {
             floor.after_us.max(records.time_us(oldest))
         });
         true
+    }
+}
+
+/// Moves a full body to one twice as wide, or makes the first.
+///
+/// Only the widest ever wraps, so the cells of a full one are in order.
+fn widen(slabs: &mut [Slab], line: &mut Line) {
+    let Some((old, ring)) = line.place() else {
+        if let Some(slab) = slabs.first_mut() {
+            line.set_place(0, slab.take());
+        }
+        return;
+    };
+    let Some((narrow, wide)) = slabs.split_at_mut_checked(old + 1) else {
+        return;
+    };
+    if let (Some(from), Some(to)) = (narrow.last_mut(), wide.first_mut()) {
+        let place = to.take();
+        let cells = to.cells_mut(place);
+        for (cell, &number) in cells.iter_mut().zip(from.cells(ring)) {
+            *cell = number;
+        }
+        from.give_back(ring);
+        line.set_place(old + 1, place);
+        line.set_body(from.width(), from.width());
     }
 }
 

@@ -11,8 +11,9 @@
 //! enter no ring, and the pass takes them out of each. The same pass notices
 //! readers that have been away and rebuilds rings after unfollows.
 
-use crate::feed::{Feed, Job, Leaving};
+use crate::feed::{Feed, Leaving};
 use crate::readers::Stage;
+use crate::ring::{Push, Pushed};
 
 /// Pushes of one background fan-out before the next has its turn.
 const TURN: usize = 2_048;
@@ -20,6 +21,16 @@ const TURN: usize = 2_048;
 const REMOVED_SHARE: usize = 8;
 /// Keys of a reader joined or left in one turn.
 const SLICE: usize = 512;
+
+/// A turn of a fan-out that was made while others read.
+#[derive(Debug, Default)]
+pub(crate) struct Carried {
+    pushed: Pushed,
+    put_off: Vec<Push>,
+    looked_at: usize,
+    /// Where the fan-out goes on; `None` if it is done.
+    next_slot: Option<u32>,
+}
 
 /// Where the sweep of one feed stands.
 #[derive(Debug, Default)]
@@ -48,8 +59,15 @@ impl Sweep {
         self.pass.is_none()
     }
 
+    /// Enters readers, lets others go and sweeps, a share of work each; what is left of the last.
+    pub(crate) fn tend(&mut self, feed: &mut Feed, due: Due, now_us: i64, share: usize) -> usize {
+        let mut left = feed.step_joining(share);
+        left = feed.step_leaving(left + share);
+        self.step(feed, due, now_us, left + share)
+    }
+
     /// Does at most about `work` units; what is left of them.
-    pub(crate) fn step(&mut self, feed: &mut Feed, due: Due, now_us: i64, work: usize) -> usize {
+    fn step(&mut self, feed: &mut Feed, due: Due, now_us: i64, work: usize) -> usize {
         let mut left = work;
         if self.pass.is_none() && self.is_due(feed, due, now_us) {
             self.last_pass_us = Some(now_us);
@@ -124,7 +142,7 @@ impl Feed {
         let mut work = 1;
         for lane in &mut self.lanes {
             if !is_clean {
-                work += 1 + lane.rings.len(slot) / 8;
+                work += 1 + lane.rings.ring(slot).map_or(0, |ring| ring.len()) / 8;
                 lane.rings.compact(slot, &lane.records);
             }
             lane.rings.sink(slot);
@@ -173,53 +191,71 @@ impl Feed {
     pub(crate) fn step_jobs(&mut self, work: usize) -> usize {
         let mut left = work;
         while left > 0
-            && let Some(mut job) = self.jobs.pop_front()
+            && let Some(mut carried) = self.carry(left.min(TURN))
         {
-            let (done, looked_at) = self.push_some(&mut job, left.min(TURN));
-            left = left.saturating_sub(looked_at.max(1));
-            if done {
-                self.audience.fanout_ends(job.key);
-            } else {
-                self.jobs.push_back(job);
-            }
+            left = left.saturating_sub(carried.looked_at.max(1));
+            while !self.land(&mut carried, usize::MAX) {}
         }
         left
     }
 
-    fn push_some(&mut self, job: &mut Job, turn: usize) -> (bool, usize) {
-        let Some(lane) = self.lanes.get_mut(job.lane_at) else {
-            return (true, 0);
+    /// Carries on the fan-out whose turn it is by at most so many pushes, as far as lines take them
+    /// by themselves; others may read meanwhile. `None` if no fan-out waits.
+    ///
+    /// [`Feed::land`] must follow until it says true, before anything else changes. Until the fan-out
+    /// ends, its key is merged by every read; so a push more or less changes no page.
+    pub(crate) fn carry(&self, turn: usize) -> Option<Carried> {
+        let job = self.jobs.front()?;
+        let mut carried = Carried::default();
+        let lane = self.lanes.get(job.lane_at);
+        let Some(lane) = lane.filter(|lane| !lane.records.is_gone(job.number)) else {
+            return Some(carried);
         };
-        if lane.records.is_gone(job.number) {
-            return (true, 0);
-        }
         let time_us = lane.records.time_us(job.number);
-        let mut looked_at = 0;
-        let mut pushes = 0;
         let mut last = None;
         let followers = self.audience.followers(job.key);
         for slots in followers.slices_from(job.next_slot) {
             let (slots, _) = slots
-                .split_at_checked(turn - looked_at)
+                .split_at_checked(turn - carried.looked_at)
                 .unwrap_or((slots, &[]));
-            pushes += lane
-                .rings
-                .push_all(slots, job.number, time_us, &lane.records);
-            looked_at += slots.len();
+            let pushed = &mut carried.pushed;
+            let put_off = &mut carried.put_off;
+            *pushed += lane.rings.push_ahead(slots, job.number, time_us, put_off);
+            carried.looked_at += slots.len();
             last = slots.last().copied().or(last);
-            if looked_at == turn {
+            if carried.looked_at == turn {
+                carried.next_slot = last.and_then(|slot| slot.checked_add(1));
                 break;
             }
         }
-        self.tally.pushes += pushes;
-        let next = last.and_then(|slot| slot.checked_add(1));
-        match next {
-            Some(next) if looked_at == turn => {
-                job.next_slot = next;
-                (false, looked_at)
-            }
-            _ => (true, looked_at),
+        Some(carried)
+    }
+
+    /// Makes some of the pushes that were put off. True once all are made; then the next fan-out has
+    /// its turn.
+    pub(crate) fn land(&mut self, carried: &mut Carried, work: usize) -> bool {
+        let Some(job) = self.jobs.front() else {
+            return true;
+        };
+        if let Some(lane) = self.lanes.get_mut(job.lane_at) {
+            let rest = carried.put_off.len().saturating_sub(work);
+            let some = carried.put_off.split_off(rest);
+            let pushed = std::mem::take(&mut carried.pushed);
+            self.tally.pushes += lane.rings.land(pushed, &some, &lane.records);
         }
+        if !carried.put_off.is_empty() {
+            return false;
+        }
+        if let Some(mut job) = self.jobs.pop_front() {
+            match carried.next_slot {
+                Some(next) => {
+                    job.next_slot = next;
+                    self.jobs.push_back(job);
+                }
+                None => self.audience.fanout_ends(job.key),
+            }
+        }
+        true
     }
 
     /// Enters waiting readers into the lists of their keys.

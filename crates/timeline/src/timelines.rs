@@ -19,7 +19,7 @@ use crate::page::{Entry, Read, Request};
 use crate::reading::{Cold, Inspection, Reading};
 use crate::settings::{KeyId, RecordId, Settings};
 use crate::shards::Quick;
-use crate::sweep::{Due, Sweep};
+use crate::sweep::{self, Due, Sweep};
 use crate::warm::BATCH;
 use std::collections::HashSet;
 
@@ -56,6 +56,27 @@ pub struct Stats {
     pub sweeps: u64,
     /// Memory of readers and their timelines.
     pub reader_bytes: usize,
+}
+
+/// Turns of fan-outs that were made while others read, and what is left of them.
+#[derive(Debug, Default)]
+pub struct Carried {
+    turns: Vec<(usize, sweep::Carried)>,
+}
+
+impl Carried {
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+}
+
+/// Whether background work of a feed waits.
+fn is_busy(feed: &Feed, sweep: &Sweep) -> bool {
+    !feed.jobs.is_empty()
+        || !feed.joining.is_empty()
+        || !feed.leaving.is_empty()
+        || !sweep.is_idle()
 }
 
 /// The in-memory timelines of all feeds.
@@ -322,23 +343,67 @@ impl Timelines {
     /// Fan-outs, joining, leaving and sweeping each get a share, so none waits
     /// for another to end.
     pub fn step(&mut self, now_us: i64, work: usize) -> bool {
-        let due = Due {
-            ttl_us: self.settings.ttl_us,
-            removed_max: self.settings.removed_max,
-        };
-        let share = (work / self.feeds.len().max(1) / 4).max(1);
         let mut waiting = false;
+        let share = self.share(work);
+        let due = self.due();
         for (feed, sweep) in &mut self.feeds {
-            let mut left = feed.step_joining(share);
-            left = feed.step_leaving(left + share);
-            left = sweep.step(feed, due, now_us, left + share);
+            let left = sweep.tend(feed, due, now_us, share);
             feed.step_jobs(left + share);
-            waiting |= !feed.jobs.is_empty()
-                || !feed.joining.is_empty()
-                || !feed.leaving.is_empty()
-                || !sweep.is_idle();
+            waiting |= is_busy(feed, sweep);
         }
         waiting
+    }
+
+    /// The same without fan-outs, which [`Timelines::carry`] carries on while others read.
+    pub fn tend(&mut self, now_us: i64, work: usize) -> bool {
+        let mut waiting = false;
+        let share = self.share(work);
+        let due = self.due();
+        for (feed, sweep) in &mut self.feeds {
+            sweep.tend(feed, due, now_us, share);
+            waiting |= is_busy(feed, sweep);
+        }
+        waiting
+    }
+
+    /// Carries fan-outs on, about `work` pushes, as far as they can be while others read.
+    ///
+    /// Pages may be read meanwhile, and are exact. [`Timelines::land`] must follow until nothing is
+    /// left, before anything else changes and before this is called again.
+    pub fn carry(&self, work: usize) -> Carried {
+        let turn = (work / self.feeds.len().max(1)).max(1);
+        let feeds = self.feeds.iter().enumerate();
+        Carried {
+            turns: feeds
+                .filter_map(|(at, (feed, _))| Some((at, feed.carry(turn)?)))
+                .collect(),
+        }
+    }
+
+    /// Makes the pushes that [`Timelines::carry`] had to put off, at most about `work` of them.
+    pub fn land(&mut self, carried: &mut Carried, work: usize) {
+        let Some((at, turn)) = carried.turns.last_mut() else {
+            return;
+        };
+        let landed = match self.feeds.get_mut(*at) {
+            Some((feed, _)) => feed.land(turn, work),
+            None => true,
+        };
+        if landed {
+            carried.turns.pop();
+        }
+    }
+
+    /// What each kind of background work of a feed may take.
+    fn share(&self, work: usize) -> usize {
+        (work / self.feeds.len().max(1) / 4).max(1)
+    }
+
+    fn due(&self) -> Due {
+        Due {
+            ttl_us: self.settings.ttl_us,
+            removed_max: self.settings.removed_max,
+        }
     }
 
     /// How an active reader stands; `None` if it is cold.

@@ -1,13 +1,12 @@
 //! The thread that draws changes from the outbox into the engine.
 //!
-//! It takes the lock again as soon as it let go of it. So it hands it on (`unlock_fair`): a reader
-//! that had to wait would lose that race for up to a millisecond.
+//! Fan-outs are nearly all of its work, and are carried on while pages are read. The rest it does
+//! alone, a few microseconds to some hundred at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::RwLockWriteGuard;
 use timeline::{Cold, RecordId, Settings, Timelines};
 use tracing::{error, warn};
 
@@ -22,8 +21,10 @@ use crate::store::{Change, StoreError};
 const DRAW_MAX: usize = 1000;
 /// Changes applied under one lock; readers come through in between.
 pub(crate) const LOCKED_MAX: usize = 64;
-/// Background work under one lock, in pushes.
+/// Background work between changes, in pushes.
 pub(crate) const WORK: usize = 2000;
+/// Pushes of a fan-out under one lock, of those that are put off.
+pub(crate) const LANDED_MAX: usize = 64;
 /// How long to wait for changes before looking again.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -78,6 +79,7 @@ impl Drawer {
             self.fanout.bodies.clear();
             self.fanout.revs.clear();
             *current = state;
+            self.fanout.stands(&current);
             return Ok(true);
         }
         let more = drawn.changes.len() >= DRAW_MAX;
@@ -90,9 +92,7 @@ impl Drawer {
             let (chunk, after) = rest.split_at(chunk_length(rest));
             self.apply(next, chunk)?;
             self.register(now_us);
-            let mut state = self.fanout.state.write();
-            let busy = state.timelines.step(now_us, WORK);
-            RwLockWriteGuard::unlock_fair(state);
+            let busy = self.work(now_us);
             if after.is_empty() {
                 return Ok(more || busy);
             }
@@ -101,8 +101,30 @@ impl Drawer {
         }
     }
 
+    /// Does some background work; true if more waits.
+    fn work(&self, now_us: i64) -> bool {
+        let state = &self.fanout.state;
+        let busy = state.write().timelines.tend(now_us, WORK);
+        let mut carried = state.read().timelines.carry(WORK);
+        while !carried.is_empty() {
+            state.write().timelines.land(&mut carried, LANDED_MAX);
+        }
+        busy
+    }
+
     fn apply(&self, first: i64, changes: &[Change]) -> Result<(), StoreError> {
         let mut state = self.fanout.state.write();
+        let applied = self.apply_each(&mut state, first, changes);
+        self.fanout.stands(&state);
+        applied
+    }
+
+    fn apply_each(
+        &self,
+        state: &mut State,
+        first: i64,
+        changes: &[Change],
+    ) -> Result<(), StoreError> {
         let mut puts = Batch::default();
         for (position, change) in (first..).zip(changes) {
             if matches!(change, Change::Put { .. }) {
@@ -111,10 +133,9 @@ impl Drawer {
                 puts.insert_into(&mut state.timelines);
             }
             state.timelines.begin(position.cast_unsigned());
-            self.change(&mut state, change)?;
+            self.change(state, change)?;
         }
         puts.insert_into(&mut state.timelines);
-        RwLockWriteGuard::unlock_fair(state);
         Ok(())
     }
 

@@ -4,10 +4,11 @@
 //! Out:   pages of record ids, exact; or a word that the store must answer.
 //! Never: an answer that the store would not give at the same position.
 //!
-//! The engine is crate `timeline`. One thread draws and writes, holding the
-//! lock for a few changes at a time; readers share it, and whoever does not get
-//! it soon is answered by the store. Everything here can be dropped at any
-//! moment and is rebuilt from the store.
+//! The engine is crate `timeline`. One thread draws and writes. It carries
+//! fan-outs on while pages are read, and holds the lock alone for a few changes
+//! at a time; a page that meets it then is answered by the store. So no page
+//! waits. Everything here can be dropped at any moment and is rebuilt from the
+//! store.
 
 // Records that are inserted together.
 mod batch;
@@ -22,8 +23,8 @@ mod uris;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
 
 use parking_lot::RwLock;
 use quick_cache::sync::Cache;
@@ -37,7 +38,7 @@ use crate::store::{Change, Plan, Position, SharedStore, StoreError};
 
 use bodies::Bodies;
 pub use draw::Drawer;
-pub(crate) use draw::{LOCKED_MAX, PATIENCE, WORK};
+pub(crate) use draw::{LANDED_MAX, LOCKED_MAX, PATIENCE, WORK};
 use load::{GROUP, engine_settings, key, key_list, load};
 pub use uris::Uris;
 
@@ -45,14 +46,13 @@ pub use uris::Uris;
 const REGISTRATIONS_MAX: usize = 1024;
 /// Readers whose numbers are remembered. A number never changes.
 const READERS_MAX: usize = 200_000;
-/// How long a page waits for who writes; then the store answers it. A portion of the drawer's work takes
-/// a tenth of that, but a busy machine may put the drawer to sleep in the midst of one.
-const WAIT_MAX: Duration = Duration::from_millis(1);
 
 /// Timelines in memory.
 #[derive(Debug)]
 pub struct Fanout {
     state: RwLock<State>,
+    /// The outbox position drawn so far; the same as the engine's while the lock is held.
+    position: AtomicI64,
     routes: Routes,
     plan: Arc<Plan>,
     store: SharedStore,
@@ -143,6 +143,7 @@ impl Fanout {
         let engine = engine_settings(settings, &plan);
         let state = load(&engine, &routes, &**store)?;
         let fanout = Arc::new(Self {
+            position: state.timelines.position().cast_signed().into(),
             state: RwLock::new(state),
             routes,
             plan,
@@ -160,9 +161,7 @@ impl Fanout {
 
     /// The page, if memory can answer it wholly and exactly; records it lacks are read from the store.
     pub fn page(&self, wish: &Wish<'_>) -> Result<Option<ShownPage>, StoreError> {
-        match self.find(wish, &|state, _, entries, next| {
-            self.found(state, entries, next)
-        })? {
+        match self.find(wish, &|_, _, entries, next| self.found(entries, next))? {
             Some(found) => self.complete(found),
             None => Ok(None),
         }
@@ -196,7 +195,7 @@ impl Fanout {
         };
         let before = wish.before.map(position);
         let request = request(wish, feed, reader, before.as_ref())?;
-        let Some(state) = self.state.try_read_for(WAIT_MAX) else {
+        let Some(state) = self.state.try_read() else {
             return Ok(None);
         };
         if state.hidden.contains(&reader) {
@@ -249,8 +248,9 @@ impl Fanout {
         }
         let before = self.position();
         let rev = self.store.account(did)?.map_or(0, |account| account.rev);
-        let state = self.state.read();
-        if state.timelines.position().cast_signed() == before {
+        if let Some(_still) = self.state.try_read()
+            && self.position() == before
+        {
             self.revs.insert(did.into(), rev);
         }
         Ok(rev)
@@ -278,12 +278,12 @@ impl Fanout {
     }
 
     /// What the engine said, with what is in memory under the same lock.
-    fn found(&self, state: &State, entries: Vec<Entry>, next: Option<timeline::Position>) -> Found {
+    fn found(&self, entries: Vec<Entry>, next: Option<timeline::Position>) -> Found {
         Found {
             shown: self.bodies.get(entries.iter().map(id)),
             entries,
             next: next.map(place),
-            position: state.timelines.position().cast_signed(),
+            position: self.position(),
         }
     }
 
@@ -321,10 +321,11 @@ impl Fanout {
         Ok(exact.then(|| found.page()))
     }
 
-    /// Remembers records, unless the engine stands elsewhere than the store did.
+    /// Remembers records, unless the engine stands elsewhere than the store did, or moves just now.
     fn hold(&self, read: &[Arc<Shown>], as_of: i64) {
-        let state = self.state.read();
-        if state.timelines.position().cast_signed() == as_of {
+        if let Some(_still) = self.state.try_read()
+            && self.position() == as_of
+        {
             self.bodies.hold(read);
         }
     }
@@ -347,7 +348,7 @@ impl Fanout {
             hidden: &hidden,
             as_of,
         };
-        let Some(state) = self.state.try_read_for(WAIT_MAX) else {
+        let Some(state) = self.state.try_read() else {
             return Ok(None);
         };
         let found = match state.timelines.read_cold(request, &cold) {
@@ -365,6 +366,12 @@ impl Fanout {
         // A full queue means that the reader stays cold for now.
         drop(self.registrations.try_send(registration));
         Ok(found)
+    }
+
+    /// Says where the engine stands, while nobody reads.
+    fn stands(&self, state: &State) {
+        let position = state.timelines.position().cast_signed();
+        self.position.store(position, Ordering::Release);
     }
 
     /// Lets go of what a change makes untrue; under the engine's lock.
@@ -391,7 +398,7 @@ impl Fanout {
 
     /// The outbox position drawn so far.
     pub fn position(&self) -> i64 {
-        self.state.read().timelines.position().cast_signed()
+        self.position.load(Ordering::Acquire)
     }
 
     /// What the engine holds and has done.

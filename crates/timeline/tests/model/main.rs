@@ -60,6 +60,8 @@ struct Bench {
     registered_as_of: BTreeMap<(usize, u32), u64>,
     serial: u64,
     now_us: i64,
+    /// Others read while the engine works; nobody else may change it.
+    meanwhile: bool,
     tally: Tally,
 }
 
@@ -79,6 +81,7 @@ struct Tally {
     pulled: u64,
     hibernated: u64,
     sweeps: u64,
+    parts: u64,
 }
 
 impl Bench {
@@ -108,6 +111,7 @@ impl Bench {
             registered_as_of: BTreeMap::new(),
             serial: 0,
             now_us: 1_700_000_000_000_000,
+            meanwhile: false,
             tally: Tally::default(),
         }
     }
@@ -118,10 +122,11 @@ impl Bench {
             0..40 => self.write(),
             40..65 => self.draw(),
             65..85 => self.read_any(),
-            85..97 => {
+            85..91 => {
                 let work = self.random.pick(&[1, 2, 8, 10_000]);
                 self.engine.step(self.now_us, work);
             }
+            91..97 => self.work_while_others_read(),
             97 => {
                 let (feed, reader) = self.any_reader();
                 self.engine.hibernate(feed, KeyId(reader));
@@ -134,6 +139,25 @@ impl Bench {
             }
         }
         self.complete_above_every_floor();
+    }
+
+    /// Background work as the server does it: pages are read while a fan-out is carried on.
+    fn work_while_others_read(&mut self) {
+        let work = self.random.pick(&[1, 2, 8, 10_000]);
+        self.engine.tend(self.now_us, work);
+        let mut carried = self.engine.carry(work);
+        self.meanwhile = true;
+        loop {
+            self.read_any();
+            self.complete_above_every_floor();
+            if carried.is_empty() {
+                break;
+            }
+            self.tally.parts += 1;
+            let some = self.random.pick(&[1, 1, 2, 100]);
+            self.engine.land(&mut carried, some);
+        }
+        self.meanwhile = false;
     }
 
     fn write(&mut self) {
@@ -223,7 +247,7 @@ impl Bench {
             Read::Cold => {
                 let loaded = self.load(feed, reader);
                 read = self.engine.read_cold(&request, &loaded.cold());
-                if self.random.one_in(2) {
+                if self.random.one_in(2) && !self.meanwhile {
                     self.register(feed, reader, &loaded);
                 }
                 self.tally.cold_pages += u64::from(matches!(read, Read::Page { .. }));
@@ -543,7 +567,7 @@ fn every_page_equals_the_model_and_every_timeline_is_complete_above_its_floor() 
     } else {
         steps.div_ceil(STEPS_PER_WORLD)
     };
-    let mut totals = [0u64; 13];
+    let mut totals = [0u64; 14];
     for world in 0..worlds {
         let seed = first.unwrap_or(world);
         let run = std::panic::catch_unwind(|| {
@@ -571,6 +595,7 @@ fn every_page_equals_the_model_and_every_timeline_is_complete_above_its_floor() 
             t.pulled,
             t.hibernated,
             t.sweeps,
+            t.parts,
         ];
         for (total, seen) in totals.iter_mut().zip(seen) {
             *total += seen;
@@ -578,7 +603,7 @@ fn every_page_equals_the_model_and_every_timeline_is_complete_above_its_floor() 
     }
     println!(
         "rings, pages, cold pages, below, stale, full, short, completeness checks, restarts, pushes, pulled, \
-         hibernated, sweeps: {totals:?}"
+         hibernated, sweeps, parts of carried fan-outs: {totals:?}"
     );
     if first.is_none() && steps >= 100_000 {
         assert!(

@@ -48,7 +48,7 @@ pub(crate) fn settings(random: &mut Random) -> Settings {
             include_self: random.one_in(3),
         })
         .collect();
-    Settings {
+    let settings = Settings {
         feeds,
         pull_above: random.pick(&[0, 1, 2, 3, 5, 1_000]),
         scan_above: random.pick(&[1, 3, 5, 1_000, 1_000]),
@@ -61,6 +61,24 @@ pub(crate) fn settings(random: &mut Random) -> Settings {
         fanout_jobs_max: random.pick(&[0, 1, 3, 100]),
         removed_max: random.pick(&[1, 5, 30]),
         changes_max: random.pick(&[1, 3, 100]),
+    };
+    if random.one_in(3) {
+        return all_fanned_out(settings);
+    }
+    settings
+}
+
+/// The same with a fan-out in the background for every record, and room for all readers: in few
+/// worlds of plain chance two pushes wait together.
+fn all_fanned_out(settings: Settings) -> Settings {
+    Settings {
+        pull_above: 1_000,
+        scan_above: 1_000,
+        sync_threshold: 0,
+        ttl_us: 1_000_000_000_000,
+        reader_bytes_max: 1 << 30,
+        fanout_jobs_max: 100,
+        ..settings
     }
 }
 
