@@ -10,7 +10,7 @@
 
 use crate::column::Column;
 use crate::records::Records;
-use crate::ring::Rings;
+use crate::rings::Rings;
 use crate::sequence::Sequence;
 use crate::settings::{KeyId, RecordId};
 

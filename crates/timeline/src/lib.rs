@@ -33,6 +33,8 @@ mod line;
 
 mod ring;
 
+mod rings;
+
 mod settings;
 
 mod lane;
@@ -63,7 +65,7 @@ pub use lane::{Inserted, NewRecord};
 pub use page::{Entry, Read, Request, Target};
 pub use reading::{Cold, Inspection};
 pub use records::Position;
-pub use ring::RING_ITEMS_MAX;
+pub use rings::RING_ITEMS_MAX;
 pub use settings::{FeedSpec, KeyId, KeyList, RECORD_BYTES, RecordId, Settings, TargetSpec};
 pub use shards::Quick;
 pub use timelines::{Carried, Stats, Timelines};

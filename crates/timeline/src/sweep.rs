@@ -13,7 +13,8 @@
 
 use crate::feed::{Feed, Leaving};
 use crate::readers::Stage;
-use crate::ring::{Push, Pushed};
+use crate::ring::Push;
+use crate::rings::Pushed;
 
 /// Pushes of one background fan-out before the next has its turn.
 const TURN: usize = 2_048;

@@ -12,14 +12,16 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout)]
 
+mod apply;
 mod random;
 mod world;
 
+use apply::{apply, put, put_all};
 use random::{KEYS, READERS, Random};
 use std::collections::{BTreeMap, VecDeque};
 use timeline::{
-    Cold, Entry, KeyId, KeyList, NewRecord, Position, Read, RecordId, Registered, Request,
-    Settings, Target, Timelines,
+    Cold, Entry, KeyId, KeyList, Position, Read, RecordId, Registered, Request, Settings, Target,
+    Timelines,
 };
 use world::{Change, Post, World};
 
@@ -496,59 +498,6 @@ fn position(post: &Post) -> Position {
     Position {
         time_us: post.time_us,
         uri: post.uri.clone(),
-    }
-}
-
-fn put(engine: &mut Timelines, post: &Post) {
-    let keys: Vec<KeyId> = post.keys.iter().copied().map(KeyId).collect();
-    engine.insert(
-        post.feed,
-        post.target,
-        NewRecord {
-            id: RecordId(post.id),
-            time_us: post.time_us,
-            uri: &post.uri,
-            author: KeyId(post.author),
-            keys: &keys,
-        },
-    );
-}
-
-/// Posts of one target, in one call.
-fn put_all(engine: &mut Timelines, posts: &[Post]) {
-    let keys: Vec<Vec<KeyId>> = posts
-        .iter()
-        .map(|post| post.keys.iter().copied().map(KeyId).collect())
-        .collect();
-    let records: Vec<NewRecord<'_>> = posts
-        .iter()
-        .zip(&keys)
-        .map(|(post, keys)| NewRecord {
-            id: RecordId(post.id),
-            time_us: post.time_us,
-            uri: &post.uri,
-            author: KeyId(post.author),
-            keys,
-        })
-        .collect();
-    if let Some(first) = posts.first() {
-        engine.insert_all(first.feed, first.target, &records);
-    }
-}
-
-fn apply(engine: &mut Timelines, change: &Change) {
-    match change {
-        Change::Put(post) => put(engine, post),
-        Change::Delete(id) => {
-            engine.remove(RecordId(*id));
-        }
-        Change::Account(author, hidden) => engine.account(KeyId(*author), *hidden),
-        Change::Follow(feed, reader, key) => engine.follow(*feed, KeyId(*reader), KeyId(*key)),
-        Change::Unfollow(feed, reader, key) => engine.unfollow(*feed, KeyId(*reader), KeyId(*key)),
-        Change::Hide(feed, reader, author) => engine.hide(*feed, KeyId(*reader), KeyId(*author)),
-        Change::Unhide(feed, reader, author) => {
-            engine.unhide(*feed, KeyId(*reader), KeyId(*author))
-        }
     }
 }
 
