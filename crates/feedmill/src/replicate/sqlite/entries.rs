@@ -7,8 +7,8 @@
 /// Bytes that are asked for at once.
 const CHUNK_BYTES: usize = 1 << 18;
 
-/// Chunks of one generation: 32 MiB.
-const CHUNKS_MAX: usize = 128;
+/// Chunks of one generation: 64 MiB.
+const CHUNKS_MAX: usize = 256;
 
 /// Where an entry is; nowhere, if it is to be read from its row.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,7 +86,7 @@ mod tests {
         {
             spots.push(spot);
         }
-        assert!(spots.len() > 32 * 1024, "{}", spots.len());
+        assert!(spots.len() > 64 * 1024, "{}", spots.len());
         assert_eq!(entries.push(&[1; 20]).length, 20, "a small one has room");
         for (at, spot) in spots.iter().enumerate() {
             assert_eq!(entries.get(*spot), of(at));

@@ -13,6 +13,7 @@ mod append;
 mod bundle;
 #[cfg(test)]
 mod bundle_tests;
+mod connection;
 mod entries;
 mod keep;
 mod learn;
@@ -47,34 +48,18 @@ use learn::Learner;
 pub(super) use moment::Moment;
 use parking_lot::Mutex;
 use remembered::Remembered;
-use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use slices::Slices;
 use space::{FeedRow, SpaceRow};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tail::{TAIL_BLOCKS_MAX, Tail};
 
-/// Prepared statements each connection keeps.
-const STATEMENTS_MAX: usize = 64;
-
 /// Idle connections kept for readers.
-const READERS_MAX: usize = 16;
-
-/// How long to wait for another process that writes.
-const BUSY_MS_MAX: u64 = 10_000;
+const READERS_MAX: usize = 8;
 
 /// How often a reader begins. It begins again only if a generation has left the tail since it
 /// began, which takes thousands of blocks.
 const LOOKS_MAX: usize = 100;
-
-/// How much of the file is read through the system's own cache, without copying:
-/// a page far from the last one read costs no more than a near one.
-const MMAP_BYTES_MAX: i64 = 16 << 30;
-
-/// Pages written before the file is brought up to date. The last pages of every table are written
-/// with each call: the more calls between, the fewer times they are copied.
-const CHECKPOINT_PAGES: i64 = 16_000;
 
 /// A log in one SQLite file.
 #[derive(Debug)]
@@ -104,7 +89,7 @@ impl SqliteLog {
 
     /// The same with generations of another size.
     fn with_tail(path: &Path, tail_blocks_max: usize) -> Result<Self, StoreError> {
-        let mut writer = connect(path).map_err(passing)?;
+        let mut writer = connection::to_write(path).map_err(passing)?;
         if !schema::migrate(&mut writer).map_err(passing)? {
             return Err(StoreError::Damaged("the file is of a later version"));
         }
@@ -216,7 +201,7 @@ impl SqliteLog {
         let pooled = self.readers.lock().pop();
         let connection = match pooled {
             Some(connection) => connection,
-            None => connect(&self.path).map_err(passing)?,
+            None => connection::to_read(&self.path).map_err(passing)?,
         };
         let answer = work(&connection).map_err(passing);
         let mut readers = self.readers.lock();
@@ -300,23 +285,6 @@ fn find_block(
         Some(feed) => moment.find(feed.private_id, key.sequence, &key.actor),
         None => Ok(None),
     }
-}
-
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    let connection = Connection::open(path)?;
-    #[cfg(test)]
-    let connection = crate::effort::watched(connection)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    connection.busy_timeout(Duration::from_millis(BUSY_MS_MAX))?;
-    connection.pragma_update(None, "journal_mode", "wal")?;
-    connection.pragma_update(None, "synchronous", "full")?;
-    connection.pragma_update(None, "cache_size", -65_536)?;
-    connection.pragma_update(None, "temp_store", "memory")?;
-    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-    connection.pragma_update(None, "mmap_size", MMAP_BYTES_MAX)?;
-    // What is bound changes no plan here, so a statement need not be planned again for it.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    Ok(connection)
 }
 
 pub(super) fn passing(error: rusqlite::Error) -> StoreError {

@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Blocks of one generation. Twice as many may wait, and are looked at when a
-/// file is opened; a thousand feeds then have sixty blocks each to be written at once.
-pub(super) const TAIL_BLOCKS_MAX: usize = 65_536;
+/// file is opened; a thousand feeds then have 130 blocks each to be written at once.
+pub(super) const TAIL_BLOCKS_MAX: usize = 131_072;
 
 /// A block that came.
 #[derive(Debug, Clone, Copy)]
