@@ -234,16 +234,16 @@ impl<'a> Floor<'a> {
     }
 
     fn is_above(&self, candidate: &Candidate<'_>) -> bool {
-        self.promises(candidate)
+        self.is_after(candidate)
             && self
                 .oldest
                 .iter()
                 .all(|oldest| candidate.compare(&oldest.candidate()) != Ordering::Less)
     }
 
-    /// Whether the only ring of a page, of which this is an entry, promises it.
-    fn promises(&self, entry: &Candidate<'_>) -> bool {
-        entry.time_us > self.after_us
+    /// The same for what comes from the one ring there is: its oldest is the last of them.
+    fn is_after(&self, candidate: &Candidate<'_>) -> bool {
+        candidate.time_us > self.after_us
     }
 }
 
@@ -263,8 +263,8 @@ pub(crate) fn fill(
 ) -> Read {
     match gather.alone() {
         Some((first, rest)) => {
-            let own = |entry: &Candidate<'_>| floor.promises(entry);
-            fill_from(iter::once(first).chain(rest), view, floor, own, limits)
+            let above = |candidate: &Candidate<'_>| floor.is_after(candidate);
+            fill_from(iter::once(first).chain(rest), view, floor, above, limits)
         }
         None => {
             let above = |candidate: &Candidate<'_>| floor.is_above(candidate);

@@ -15,20 +15,17 @@ const STATEMENTS_MAX: usize = 64;
 /// How long to wait for another process that writes.
 const BUSY_MS_MAX: u64 = 10_000;
 
-/// Memory for pages of the file: of who writes, and of each who reads.
-const WRITER_CACHE_KIB: i64 = 64 << 10;
-const READER_CACHE_KIB: i64 = 32 << 10;
-
-/// How much of the file the writer reads without copying: where a feed goes on it looks at a page that
-/// it has not seen for long. Readers copy: what they read again is then nearer than it is in the map.
+/// How much of the file is read through the system's own cache, without copying: a page of a large file
+/// that was not read lately costs little more than another.
 pub(super) const MMAP_BYTES_MAX: i64 = 16 << 30;
 
 /// Pages written before the file is brought up to date. The last pages of every table are written
-/// with each call: the more calls between, the fewer times they are copied.
-const CHECKPOINT_PAGES: i64 = 16_000;
+/// with each call: the more calls between, the fewer times they are copied. But who reads a page looks
+/// for it among these first.
+const CHECKPOINT_PAGES: i64 = 12_000;
 
-/// A connection that reads.
-pub(super) fn to_read(path: &Path) -> rusqlite::Result<Connection> {
+/// A connection to the file.
+pub(super) fn open(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     #[cfg(test)]
     let connection = crate::effort::watched(connection)?;
@@ -36,18 +33,11 @@ pub(super) fn to_read(path: &Path) -> rusqlite::Result<Connection> {
     connection.busy_timeout(Duration::from_millis(BUSY_MS_MAX))?;
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", "full")?;
-    connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+    connection.pragma_update(None, "cache_size", -65_536)?;
     connection.pragma_update(None, "temp_store", "memory")?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    connection.pragma_update(None, "mmap_size", MMAP_BYTES_MAX)?;
     // What is bound changes no plan here, so a statement need not be planned again for it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    Ok(connection)
-}
-
-/// A connection that writes.
-pub(super) fn to_write(path: &Path) -> rusqlite::Result<Connection> {
-    let connection = to_read(path)?;
-    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
-    connection.pragma_update(None, "mmap_size", MMAP_BYTES_MAX)?;
     Ok(connection)
 }

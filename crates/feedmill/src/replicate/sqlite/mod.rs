@@ -55,7 +55,7 @@ use std::path::{Path, PathBuf};
 use tail::{TAIL_BLOCKS_MAX, Tail};
 
 /// Idle connections kept for readers.
-const READERS_MAX: usize = 8;
+const READERS_MAX: usize = 16;
 
 /// How often a reader begins. It begins again only if a generation has left the tail since it
 /// began, which takes thousands of blocks.
@@ -89,7 +89,7 @@ impl SqliteLog {
 
     /// The same with generations of another size.
     fn with_tail(path: &Path, tail_blocks_max: usize) -> Result<Self, StoreError> {
-        let mut writer = connection::to_write(path).map_err(passing)?;
+        let mut writer = connection::open(path).map_err(passing)?;
         if !schema::migrate(&mut writer).map_err(passing)? {
             return Err(StoreError::Damaged("the file is of a later version"));
         }
@@ -201,7 +201,7 @@ impl SqliteLog {
         let pooled = self.readers.lock().pop();
         let connection = match pooled {
             Some(connection) => connection,
-            None => connection::to_read(&self.path).map_err(passing)?,
+            None => connection::open(&self.path).map_err(passing)?,
         };
         let answer = work(&connection).map_err(passing);
         let mut readers = self.readers.lock();

@@ -8,11 +8,12 @@ use blocklog::block::{Block, Hash, Held, Payload, Predecessor};
 use rusqlite::types::ToSql;
 use rusqlite::{Result, Row};
 
-/// The columns of a block itself, from `blocks AS b`.
+/// The columns of a block itself, from `blocks AS b`. The last of a row comes first: its memory is
+/// then on the way while the others are read.
 macro_rules! own {
     () => {
-        "b.position, b.sequence, b.actorId, b.predSequence, b.predActorId, b.predHash, \
-         b.timestamp, b.data, b.purgedHash, b.purgedBytes, b.hash, b.signature"
+        "b.hash, b.data, b.position, b.sequence, b.actorId, b.predSequence, b.predActorId, b.predHash, \
+         b.timestamp, b.purgedHash, b.purgedBytes, b.signature"
     };
 }
 
@@ -80,20 +81,20 @@ pub(super) fn held(row: &Row<'_>) -> Result<Held> {
 
 /// The block of a feed in a row that begins with [`OWN_COLUMNS`].
 pub(super) fn held_of(row: &Row<'_>, feed: String, namespace: Option<String>) -> Result<Held> {
-    let predecessor = match (unsigned_or_none(row, 3)?, row.get::<_, Option<String>>(4)?) {
+    let payload = match row.get::<_, Option<Vec<u8>>>(1)? {
+        Some(bytes) => Payload::Bytes(bytes),
+        None => Payload::Purged {
+            hash: hash(row, 9)?,
+            bytes: unsigned(row, 10)?,
+        },
+    };
+    let predecessor = match (unsigned_or_none(row, 5)?, row.get::<_, Option<String>>(6)?) {
         (Some(sequence), Some(actor)) => Some(Predecessor {
             sequence,
             actor,
-            hash: hash_or_none(row, 5)?,
+            hash: hash_or_none(row, 7)?,
         }),
         _ => None,
-    };
-    let payload = match row.get::<_, Option<Vec<u8>>>(7)? {
-        Some(bytes) => Payload::Bytes(bytes),
-        None => Payload::Purged {
-            hash: hash(row, 8)?,
-            bytes: unsigned(row, 9)?,
-        },
     };
     let signature = match row.get::<_, Option<Vec<u8>>>(11)? {
         None => None,
@@ -104,15 +105,15 @@ pub(super) fn held_of(row: &Row<'_>, feed: String, namespace: Option<String>) ->
         ),
     };
     Ok(Held {
-        position: unsigned_or_none(row, 0)?,
-        hash: hash(row, 10)?,
+        position: unsigned_or_none(row, 2)?,
+        hash: hash(row, 0)?,
         namespace,
         block: Block {
             feed,
-            actor: row.get(2)?,
-            sequence: unsigned(row, 1)?,
+            actor: row.get(4)?,
+            sequence: unsigned(row, 3)?,
             predecessor,
-            timestamp_ms: unsigned(row, 6)?,
+            timestamp_ms: unsigned(row, 8)?,
             payload,
             signature,
         },
