@@ -2,6 +2,8 @@
 //!
 //! The model reads between two portions of work; here they are read in the midst of one.
 
+#![allow(clippy::unwrap_used)] // a lock is poisoned only after another assertion failed
+
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

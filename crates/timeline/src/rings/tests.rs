@@ -36,7 +36,7 @@ impl Pair {
 
     /// Every other push is made ahead, as it is while others read.
     fn push_to(&mut self, slots: &[u32], number: u32, time_us: i64) -> u64 {
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             let mut put_off = Vec::new();
             let pushed = self.rings.push_ahead(slots, number, time_us, &mut put_off);
             return self.rings.land(pushed, &put_off, &self.records);
