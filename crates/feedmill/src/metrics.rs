@@ -54,6 +54,14 @@ pub const RECORD_CACHE: &str = "feedmill_record_cache_total";
 pub const LABELS: &str = "feedmill_labels_total";
 /// Feed pages answered, by where they came from.
 pub const PAGES: &str = "feedmill_feed_pages_total";
+/// What is in memory for feeds, by kind.
+pub const TIMELINES: &str = "feedmill_timelines";
+/// Bytes of memory that readers and their timelines take.
+pub const TIMELINE_BYTES: &str = "feedmill_timeline_bytes";
+/// Deliveries to timelines in memory, by how they were made.
+pub const DELIVERIES: &str = "feedmill_deliveries_total";
+/// Changes that the timelines have still to draw.
+pub const TIMELINES_BEHIND: &str = "feedmill_timelines_behind_changes";
 /// Blocks added to the log, by how they came.
 pub const LOG_BLOCKS: &str = "feedmill_log_blocks_total";
 /// Messages of the log answered, by kind and result.
@@ -133,6 +141,19 @@ pub const ALL: &[(&str, &str)] = &[
         "records of feed pages looked for in memory, by result",
     ),
     (PAGES, "feed pages answered, by where they came from"),
+    (TIMELINES, "what is in memory for feeds, by kind"),
+    (
+        TIMELINE_BYTES,
+        "bytes of memory that readers and their timelines take",
+    ),
+    (
+        DELIVERIES,
+        "deliveries to timelines in memory, by how they were made",
+    ),
+    (
+        TIMELINES_BEHIND,
+        "changes that the timelines have still to draw",
+    ),
     (LOG_BLOCKS, "blocks added to the log, by how they came"),
     (
         LOG_REQUESTS,
@@ -178,7 +199,7 @@ pub fn recorder() -> &'static PrometheusHandle {
             match *name {
                 LAG | QUEUE | QUEUE_AGE | DEAD | PARKED | LISTENERS | BRANCH_BEHIND
                 | LOG_CONNECTIONS | HTTP_CONNECTIONS | LOG_SPACES | LOG_SUBSCRIPTIONS
-                | LOG_POSITION | LOG_BEHIND => {
+                | LOG_POSITION | LOG_BEHIND | TIMELINES | TIMELINE_BYTES | TIMELINES_BEHIND => {
                     describe_gauge!(*name, *meaning)
                 }
                 COMMIT_SECONDS | REQUEST_SECONDS => describe_histogram!(*name, *meaning),

@@ -101,5 +101,6 @@ fn publish(engine: &mut Timelines, ids: std::ops::Range<u64>) {
             })
             .collect();
         engine.insert_all(0, 0, &records);
+        engine.end();
     }
 }

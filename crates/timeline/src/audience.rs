@@ -15,10 +15,13 @@
 //! that reader stands in the index itself and only the others have a [`Key`].
 
 use crate::ahead::fetch;
-use crate::column::Column;
+use crate::column::OwnColumn;
 use crate::shards::Quick;
 use crate::sorted::Sorted;
+use sdd::{AtomicOwned, Guard, Owned, Tag};
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// What the index holds of a key: nobody, the slot of its only reader, or the
 /// number of its [`Key`].
@@ -107,14 +110,31 @@ impl<'a> Followers<'a> {
     }
 }
 
-/// All followed keys of one feed.
+/// Keys, to be searched.
+pub(crate) type KeySet = HashSet<u32, Quick>;
+
+/// The keys whose outboxes must be merged into every read that follows them, as pages see them.
+#[derive(Debug)]
+pub(crate) struct Merged {
+    keys: AtomicOwned<KeySet>,
+}
+
+impl Merged {
+    pub(crate) fn keys<'g>(&self, guard: &'g Guard) -> Option<&'g KeySet> {
+        self.keys.load(Acquire, guard).as_ref()
+    }
+}
+
+/// All followed keys of one feed, as their one writer knows them.
 #[derive(Debug)]
 pub(crate) struct Audience {
-    seats: Column<Seat>,
-    keys: Column<Key>,
+    seats: OwnColumn<Seat>,
+    keys: OwnColumn<Key>,
     keys_free: Vec<u32>,
     keys_next: u32,
-    merged: HashSet<u32, Quick>,
+    merged: KeySet,
+    /// The same for pages.
+    shown: Arc<Merged>,
     pull_above: usize,
     edges: u64,
 }
@@ -122,11 +142,14 @@ pub(crate) struct Audience {
 impl Audience {
     pub(crate) fn new(pull_above: usize) -> Self {
         Self {
-            seats: Column::default(),
-            keys: Column::default(),
+            seats: OwnColumn::default(),
+            keys: OwnColumn::default(),
             keys_free: Vec::new(),
             keys_next: 0,
-            merged: HashSet::default(),
+            merged: KeySet::default(),
+            shown: Arc::new(Merged {
+                keys: AtomicOwned::null(),
+            }),
             pull_above,
             edges: 0,
         }
@@ -204,16 +227,32 @@ impl Audience {
     }
 
     /// The keys whose outboxes must be merged into every read that follows them.
-    pub(crate) fn merged(&self) -> &HashSet<u32, Quick> {
+    pub(crate) fn merged(&self) -> &KeySet {
         &self.merged
+    }
+
+    /// The same as pages see them.
+    pub(crate) fn shown(&self) -> Arc<Merged> {
+        Arc::clone(&self.shown)
+    }
+
+    /// Shows a set that changed. There are few such keys, and they change seldom.
+    fn show(&self) {
+        let keys = (!self.merged.is_empty()).then(|| Owned::new(self.merged.clone()));
+        drop(self.shown.keys.swap((keys, Tag::None), Release));
     }
 
     fn note(&mut self, key: u32) {
         let merged = self.key(key).is_some_and(Key::is_merged);
-        if merged {
-            self.merged.insert(key);
+        let changed = if merged {
+            self.merged.insert(key)
         } else {
-            self.merged.remove(&key);
+            self.merged.remove(&key)
+        };
+        if changed {
+            self.show();
+        }
+        if !merged {
             self.narrow(key);
         }
     }
@@ -286,7 +325,7 @@ impl Audience {
 
     pub(crate) fn fanout_begins(&mut self, key: u32) {
         self.widened(key).unfinished += 1;
-        self.merged.insert(key);
+        self.note(key);
     }
 
     pub(crate) fn fanout_ends(&mut self, key: u32) {

@@ -6,20 +6,24 @@
 //! Never: a ring that lacks a record of a followed key above its floor, unless
 //!        the audience names that key as merged.
 //!
-//! Everything here is called by the one writer. The promise above is kept in
-//! three places: a new record is pushed (or its key becomes merged), a new
-//! follow merges the key's outbox into the rings, and a ring is built only from
-//! all outboxes at once.
+//! [`Feed`] is what pages read, while [`FeedWriter`] changes it. The promise
+//! above is kept in three places: a new record is pushed (or its key becomes
+//! merged), a new follow merges the key's outbox into the rings, and a ring is
+//! built only from all outboxes at once. Whatever a page could see half of is
+//! entered in the journal first.
 
-use crate::audience::Audience;
+use crate::audience::{Audience, Merged};
 use crate::changes::Changes;
 use crate::gather::Gather;
-use crate::lane::{Inserted, Lane, NewRecord};
-use crate::readers::{Reader, Readers, Stage};
+use crate::journal::{Change, Journal};
+use crate::lane::{Inserted, Lane, LaneWriter, NewRecord};
+use crate::readers::{Reader, Readers, ReadersWriter, Stage};
 use crate::ring::Push;
 use crate::settings::{FeedSpec, KeyId, KeyList, Settings};
 use crate::sorted::Counted;
+use sdd::Guard;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// A record on its way to the readers of one key.
 #[derive(Debug)]
@@ -29,6 +33,13 @@ pub(crate) struct Job {
     pub(crate) key: u32,
     /// Readers below this slot have it.
     pub(crate) next_slot: u32,
+}
+
+/// A reader on its way into the lists of its keys.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    pub(crate) slot: u32,
+    pub(crate) next_key: u32,
 }
 
 /// A reader on its way out of the lists of its keys.
@@ -59,21 +70,31 @@ pub enum Registered {
     Full,
 }
 
-/// One feed.
+/// One feed, as pages see it.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    pub(crate) lanes: Vec<Lane>,
-    pub(crate) audience: Audience,
+    pub(crate) lanes: Vec<Arc<Lane>>,
+    pub(crate) merged: Arc<Merged>,
     pub(crate) readers: Readers,
     pub(crate) changes: Changes,
+    pub(crate) journal: Journal,
     pub(crate) include_self: bool,
+    pub(crate) scan_above: usize,
+}
+
+/// One feed, and what its one writer knows of it.
+#[derive(Debug)]
+pub(crate) struct FeedWriter {
+    pub(crate) feed: Arc<Feed>,
+    pub(crate) lanes: Vec<LaneWriter>,
+    pub(crate) audience: Audience,
+    pub(crate) readers: ReadersWriter,
     pub(crate) jobs: VecDeque<Job>,
-    pub(crate) joining: VecDeque<u32>,
+    pub(crate) joining: VecDeque<Joining>,
     pub(crate) leaving: VecDeque<Leaving>,
     pub(crate) reader_bytes: usize,
     pub(crate) unfollowed: usize,
     pub(crate) tally: Tally,
-    pub(crate) scan_above: usize,
     sync_threshold: usize,
     fanout_jobs_max: usize,
     /// Records just taken in, each under one key, and what they owe to rings; empty between calls.
@@ -89,25 +110,32 @@ struct Taken {
     key: u32,
 }
 
-impl Feed {
-    pub(crate) fn new(spec: &FeedSpec, settings: &Settings) -> Self {
+impl FeedWriter {
+    pub(crate) fn new(spec: &FeedSpec, settings: &Settings, position: u64) -> Self {
+        let targets = spec.targets.iter();
+        let lanes: Vec<LaneWriter> = targets
+            .map(|target| LaneWriter::new(target.items_max))
+            .collect();
+        let audience = Audience::new(settings.pull_above);
         Self {
-            lanes: spec
-                .targets
-                .iter()
-                .map(|target| Lane::new(target.items_max))
-                .collect(),
-            audience: Audience::new(settings.pull_above),
-            readers: Readers::default(),
-            changes: Changes::new(settings.changes_max),
-            include_self: spec.include_self,
+            feed: Arc::new(Feed {
+                lanes: lanes.iter().map(|lane| Arc::clone(&lane.lane)).collect(),
+                merged: audience.shown(),
+                readers: Readers::default(),
+                changes: Changes::new(settings.changes_max, position),
+                journal: Journal::default(),
+                include_self: spec.include_self,
+                scan_above: settings.scan_above,
+            }),
+            lanes,
+            audience,
+            readers: ReadersWriter::default(),
             jobs: VecDeque::new(),
             joining: VecDeque::new(),
             leaving: VecDeque::new(),
             reader_bytes: 0,
             unfollowed: 0,
             tally: Tally::default(),
-            scan_above: settings.scan_above,
             sync_threshold: settings.sync_threshold,
             fanout_jobs_max: settings.fanout_jobs_max,
             taken: Vec::new(),
@@ -115,12 +143,17 @@ impl Feed {
         }
     }
 
-    /// Takes a record in. Its readers have it after [`Feed::send_taken`].
-    pub(crate) fn insert(&mut self, target: usize, record: &NewRecord<'_>) -> Inserted {
+    /// Takes a record in. Its readers have it after [`FeedWriter::send_taken`].
+    pub(crate) fn insert(
+        &mut self,
+        target: usize,
+        record: &NewRecord<'_>,
+        guard: &Guard,
+    ) -> Inserted {
         let Some(lane) = self.lanes.get_mut(target) else {
             return Inserted::Below;
         };
-        let number = match lane.add(record) {
+        let number = match lane.add(record, &self.feed.journal, guard) {
             Ok(number) => number,
             Err(outcome) => return outcome,
         };
@@ -145,8 +178,9 @@ impl Feed {
             self.send(target, one);
         }
         self.taken = taken;
-        if let Some(lane) = self.lanes.get_mut(target) {
-            self.tally.pushes += lane.rings.push_each(&self.pushes, &lane.records);
+        if let Some(LaneWriter { lane, rings, .. }) = self.lanes.get_mut(target) {
+            let pushed = rings.push_each(&lane.rings, &self.pushes, |push| *push, &lane.records);
+            self.tally.pushes += pushed;
         }
         self.pushes.clear();
     }
@@ -191,25 +225,28 @@ impl Feed {
         &mut self,
         position: u64,
         reader: u32,
+        guard: &Guard,
         change: impl FnOnce(&mut Reader) -> T,
     ) -> Option<(u32, T)> {
-        self.changes.note(position, reader);
-        let slot = self.readers.slot_of(reader)?;
-        let state = self.readers.get_mut(slot)?;
+        self.feed.journal.open(Change::Reader(reader));
+        self.feed.changes.note(position, reader);
+        let slot = self.feed.readers.slot_of(reader)?;
+        let state = self.feed.readers.get(slot, guard)?;
         if position <= state.as_of {
             return None;
         }
-        let before = state.bytes();
-        let outcome = change(state);
-        self.reader_bytes = (self.reader_bytes + state.bytes()).saturating_sub(before);
+        let mut changed = state.clone();
+        let outcome = change(&mut changed);
+        self.reader_bytes = (self.reader_bytes + changed.bytes()).saturating_sub(state.bytes());
+        self.feed.readers.replace(slot, Some(changed));
         Some((slot, outcome))
     }
 
     /// One follow record of `reader` more.
-    pub(crate) fn follow(&mut self, position: u64, reader: u32, key: u32) {
-        let changed = self.change(position, reader, |state| {
+    pub(crate) fn follow(&mut self, position: u64, reader: u32, key: u32, guard: &Guard) {
+        let changed = self.change(position, reader, guard, |state| {
             let is_new = state.follows.add(key);
-            (is_new, state.stage, state.follows.members().len())
+            (is_new, state.stage(), state.follows.members().len())
         });
         let Some((slot, (is_new, stage, keys))) = changed else {
             return;
@@ -217,68 +254,70 @@ impl Feed {
         if !is_new || stage == Stage::Scanning {
             return;
         }
-        if keys > self.scan_above {
-            self.scan(slot);
+        if keys > self.feed.scan_above {
+            self.scan(slot, guard);
             return;
         }
         self.audience.join(key, slot);
         if stage == Stage::Ready {
-            self.merge_outbox(slot, key);
+            self.merge_outbox(slot, key, guard);
         }
     }
 
     /// Puts the records of a key just followed into the reader's rings.
-    fn merge_outbox(&mut self, slot: u32, key: u32) {
+    fn merge_outbox(&mut self, slot: u32, key: u32, guard: &Guard) {
         if self.audience.is_pulled(key) {
             return;
         }
-        for lane in &mut self.lanes {
+        for LaneWriter { lane, rings, .. } in &mut self.lanes {
             let Some(outbox) = lane.outbox(key) else {
                 continue;
             };
-            let mut walk = outbox.walk(None, &lane.records);
-            let numbers: Vec<u32> = std::iter::from_fn(|| outbox.back(&mut walk))
-                .filter(|&number| !lane.records.is_gone(number))
-                .take(lane.rings.items_max() + 1)
-                .collect();
-            lane.rings.merge(slot, numbers.into_iter(), &lane.records);
+            let walk = outbox.walk(None, &lane.records, guard);
+            let live = walk.filter(|&number| !lane.records.is_gone(number));
+            let numbers = live.take(lane.rings.items_max + 1);
+            rings.merge(&lane.rings, slot, numbers, &lane.records);
         }
     }
 
     /// One follow record of `reader` less.
-    pub(crate) fn unfollow(&mut self, position: u64, reader: u32, key: u32) {
-        let changed = self.change(position, reader, |state| state.follows.take(key));
+    pub(crate) fn unfollow(&mut self, position: u64, reader: u32, key: u32, guard: &Guard) {
+        let changed = self.change(position, reader, guard, |state| state.follows.take(key));
         let Some((slot, true)) = changed else {
             return;
         };
-        if let Some(state) = self.readers.get_mut(slot) {
+        if let Some(state) = self.feed.readers.get(slot, guard) {
             let keys = state.follows.members().len();
-            if state.stage == Stage::Scanning && keys <= self.scan_above / 2 {
-                state.stage = Stage::Joining(0);
-                self.joining.push_back(slot);
-            }
-            if state.stage == Stage::Ready && !state.unfollowed {
-                state.unfollowed = true;
-                self.unfollowed += 1;
+            match state.stage() {
+                Stage::Scanning if keys <= self.feed.scan_above / 2 => {
+                    state.set_stage(Stage::Joining);
+                    self.joining.push_back(Joining { slot, next_key: 0 });
+                }
+                Stage::Ready if !state.set_unfollowed(true) => self.unfollowed += 1,
+                _ => {}
             }
         }
-        self.leave_key(key, slot);
+        self.leave_key(key, slot, guard);
     }
 
-    pub(crate) fn leave_key(&mut self, key: u32, slot: u32) {
+    pub(crate) fn leave_key(&mut self, key: u32, slot: u32, guard: &Guard) {
         if self.audience.leave(key, slot) {
-            let newest = self
-                .lanes
-                .iter()
-                .filter_map(|lane| lane.newest_us(key))
-                .max();
+            let lanes = self.feed.lanes.iter();
+            let newest = lanes.filter_map(|lane| lane.newest_us(key, guard)).max();
             self.audience.not_pushed(key, newest);
         }
     }
 
     /// One mute or block of `author` by `reader` more, or less.
-    pub(crate) fn hide(&mut self, position: u64, reader: u32, author: u32, on: bool) {
-        self.change(position, reader, |state| {
+    pub(crate) fn hide(
+        &mut self,
+        position: u64,
+        reader: u32,
+        author: u32,
+        on: bool,
+        guard: &Guard,
+    ) {
+        self.change(position, reader, guard, |state| {
             let hidden = state.hidden.get_or_insert_default();
             match on {
                 true => hidden.add(author),
@@ -296,106 +335,113 @@ impl Feed {
         as_of: u64,
         now_us: i64,
     ) -> Registered {
-        if let Some(slot) = self.readers.slot_of(reader) {
-            self.readers.note_read(slot, now_us);
+        let readers = &self.feed.readers;
+        if let Some(slot) = readers.slot_of(reader) {
+            readers.note_read(slot, now_us);
             return Registered::Active;
         }
-        if !self.changes.holds(reader, as_of) {
+        if !self.feed.changes.holds(reader, as_of) {
             return Registered::Stale;
         }
         let mut counted = Counted::from_records(follows.as_slice());
-        if self.include_self {
+        if self.feed.include_self {
             counted.add(reader);
         }
-        let keys = counted.members().len();
-        let stage = if keys > self.scan_above {
+        let stage = if counted.members().len() > self.feed.scan_above {
             Stage::Scanning
         } else {
-            Stage::Joining(0)
+            Stage::Joining
         };
-        let state = Reader {
-            key: reader,
-            stage,
-            as_of,
-            unfollowed: false,
-            follows: counted,
-            hidden: (!hidden.is_empty())
-                .then(|| Box::new(Counted::from_records(hidden.as_slice()))),
-        };
+        let hidden =
+            (!hidden.is_empty()).then(|| Box::new(Counted::from_records(hidden.as_slice())));
+        let state = Reader::new(reader, stage, as_of, counted, hidden);
         self.reader_bytes += state.bytes();
-        let slot = self.readers.enter(state);
-        self.readers.note_read(slot, now_us);
-        if stage != Stage::Scanning {
-            self.joining.push_back(slot);
+        let slot = self.readers.enter(readers, state);
+        readers.note_read(slot, now_us);
+        if stage == Stage::Joining {
+            self.joining.push_back(Joining { slot, next_key: 0 });
         }
         Registered::Active
     }
 
     /// Turns a reader to scanning: it needs no rings.
-    fn scan(&mut self, slot: u32) {
-        if let Some(state) = self.readers.get_mut(slot) {
-            state.stage = Stage::Scanning;
+    fn scan(&mut self, slot: u32, guard: &Guard) {
+        if let Some(state) = self.feed.readers.get(slot, guard) {
+            self.join_no_more(slot, state);
+            state.set_stage(Stage::Scanning);
         }
-        for lane in &mut self.lanes {
-            lane.rings.close(slot);
+        self.close_rings(slot);
+    }
+
+    /// A reader that is not joining any more must not be entered anywhere, nor one that has its slot later.
+    fn join_no_more(&mut self, slot: u32, state: &Reader) {
+        if state.stage() == Stage::Joining {
+            self.joining.retain(|joining| joining.slot != slot);
+        }
+    }
+
+    fn close_rings(&mut self, slot: u32) {
+        for LaneWriter { lane, rings, .. } in &mut self.lanes {
+            rings.close(&lane.rings, slot);
         }
     }
 
     /// Lets a reader hibernate: its rings go now, its places in lists by and by.
-    pub(crate) fn hibernate(&mut self, slot: u32) {
-        let Some(state) = self.readers.leave(slot) else {
+    pub(crate) fn hibernate(&mut self, slot: u32, guard: &Guard) {
+        let feed = Arc::clone(&self.feed);
+        let Some(state) = feed.readers.get(slot, guard) else {
             return;
         };
-        for lane in &mut self.lanes {
-            lane.rings.close(slot);
-        }
+        self.join_no_more(slot, state);
+        self.readers.leave(&feed.readers, slot, state.key);
+        self.close_rings(slot);
         self.reader_bytes = self.reader_bytes.saturating_sub(state.bytes());
-        if state.unfollowed {
+        if state.unfollowed() {
             self.unfollowed = self.unfollowed.saturating_sub(1);
         }
         self.tally.hibernated += 1;
         self.leaving.push_back(Leaving {
             slot,
-            follows: state.follows,
+            follows: state.follows.clone(),
             next_key: 0,
         });
     }
 
     /// Builds the rings of a reader from all the outboxes of its keys.
-    pub(crate) fn build_rings(&mut self, slot: u32) {
-        let Some(state) = self.readers.get_mut(slot) else {
+    pub(crate) fn build_rings(&mut self, slot: u32, guard: &Guard) {
+        let Some(state) = self.feed.readers.get(slot, guard) else {
             return;
         };
-        state.stage = Stage::Ready;
-        if std::mem::take(&mut state.unfollowed) {
-            self.unfollowed = self.unfollowed.saturating_sub(1);
-        }
-        let Some(state) = self.readers.get(slot) else {
-            return;
-        };
-        for lane in &mut self.lanes {
-            let items_max = lane.rings.items_max();
-            let mut gather = Gather::new(None);
+        for LaneWriter { lane, rings, .. } in &mut self.lanes {
+            let items_max = lane.rings.items_max;
+            let mut gather = Gather::new(None, guard);
             let keys = state.follows.members().iter().filter(|&key| {
                 // A pulled key is merged by every read; in the ring it would only push others out.
                 !self.audience.is_pulled(key)
             });
             gather.keys(0, lane, keys);
+            let floor_us = lane.floor_us();
             let mut numbers: Vec<u32> = gather
-                .take_while(|candidate| candidate.time_us > lane.floor_us)
+                .take_while(|candidate| candidate.time_us > floor_us)
                 .map(|candidate| candidate.number)
                 .filter(|&number| !lane.records.is_gone(number))
                 .take(items_max + 1)
                 .collect();
             let more = numbers.len() > items_max;
             numbers.truncate(items_max);
-            lane.rings.build(slot, &numbers, more, &lane.records);
+            let floor = (more, i64::MIN);
+            rings.build(&lane.rings, slot, &numbers, floor, &lane.records);
         }
+        if state.set_unfollowed(false) {
+            self.unfollowed = self.unfollowed.saturating_sub(1);
+        }
+        state.set_stage(Stage::Ready);
     }
 
     /// Memory of readers, their lists and their timelines.
     pub(crate) fn bytes_of_readers(&self) -> usize {
-        let rings: usize = self.lanes.iter().map(|lane| lane.rings.bytes()).sum();
+        let lanes = self.lanes.iter();
+        let rings: usize = lanes.map(|lane| lane.rings.bytes(&lane.lane.rings)).sum();
         self.reader_bytes + self.audience.bytes() + self.audience.edges() as usize * 5 + rings
     }
 }

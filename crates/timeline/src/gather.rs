@@ -14,6 +14,7 @@ use crate::lane::{Lane, latest_of, second_at_or_after};
 use crate::records::Position;
 use crate::ring::{Ring, RingWalk};
 use crate::sequence::{Sequence, Walk};
+use sdd::Guard;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
@@ -77,7 +78,7 @@ impl Eq for Head<'_> {}
 #[derive(Debug)]
 enum Numbers<'a> {
     Ring(RingWalk<'a>),
-    Sequence(&'a Sequence, Walk),
+    Sequence(Walk<'a>),
 }
 
 /// The records of one lane that come from one place.
@@ -95,7 +96,7 @@ impl<'a> Iterator for Source<'a> {
     fn next(&mut self) -> Option<Candidate<'a>> {
         let number = match &mut self.numbers {
             Numbers::Ring(walk) => walk.next()?,
-            Numbers::Sequence(sequence, walk) => sequence.back(walk)?,
+            Numbers::Sequence(walk) => walk.next()?,
         };
         Some(Candidate {
             time_us: self.lane.records.time_us(number),
@@ -118,6 +119,7 @@ struct Unopened<'a> {
 /// A merge of sources in the order of the feed.
 #[derive(Debug)]
 pub(crate) struct Gather<'a> {
+    guard: &'a Guard,
     before: Option<&'a Position>,
     sources: Vec<Source<'a>>,
     /// The newest head. Most pages have but one source, and then no other.
@@ -129,8 +131,9 @@ pub(crate) struct Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
-    pub(crate) fn new(before: Option<&'a Position>) -> Self {
+    pub(crate) fn new(before: Option<&'a Position>, guard: &'a Guard) -> Self {
         Self {
+            guard,
             before,
             sources: Vec::new(),
             lead: None,
@@ -172,9 +175,9 @@ impl<'a> Gather<'a> {
     }
 
     /// Adds one outbox, or the whole window.
-    pub(crate) fn sequence(&mut self, lane_at: usize, lane: &'a Lane, sequence: &'a Sequence) {
-        let walk = sequence.walk(self.before, &lane.records);
-        self.begin(lane_at, lane, Numbers::Sequence(sequence, walk));
+    pub(crate) fn sequence(&mut self, lane_at: usize, lane: &'a Lane, sequence: &Sequence) {
+        let walk = sequence.walk(self.before, &lane.records, self.guard);
+        self.begin(lane_at, lane, Numbers::Sequence(walk));
     }
 
     /// Adds the outboxes of many keys, to be opened only when needed.

@@ -9,10 +9,16 @@
 //! other: there is no place where they could meet.
 
 use crate::column::Column;
-use crate::records::Records;
+use crate::journal::{Change, Journal};
+use crate::pushes::RingsWriter;
+use crate::records::{Records, RecordsWriter};
 use crate::rings::Rings;
 use crate::sequence::Sequence;
 use crate::settings::{KeyId, RecordId};
+use sdd::Guard;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, fence};
 
 /// A record for the engine.
 #[derive(Debug, Clone, Copy)]
@@ -48,21 +54,16 @@ struct Tip {
     outbox: u32,
 }
 
-/// The records of one key, in one cache line.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Outbox {
-    sequence: Sequence,
-    /// What the URI of its newest record began with; the next will as well.
-    prefix: u32,
-}
-
-impl Default for Outbox {
-    fn default() -> Self {
+impl Tip {
+    fn unpack(word: u64) -> Self {
         Self {
-            sequence: Sequence::default(),
-            prefix: u32::MAX,
+            second: (word >> 32) as u32,
+            outbox: word as u32,
         }
+    }
+
+    fn pack(self) -> u64 {
+        u64::from(self.second) << 32 | u64::from(self.outbox)
     }
 }
 
@@ -72,16 +73,13 @@ pub(crate) struct Lane {
     pub(crate) records: Records,
     pub(crate) window: Sequence,
     pub(crate) rings: Rings,
-    tips: Column<Tip>,
-    outboxes: Column<Outbox>,
-    outbox_free: Vec<u32>,
-    outbox_next: u32,
-    /// The window is complete for times after this one.
-    pub(crate) floor_us: i64,
+    /// A [`Tip`] for each key.
+    tips: Column<AtomicU64>,
+    outboxes: Column<Sequence>,
+    /// See [`Lane::floor_us`].
+    floor_us: AtomicI64,
     /// While the store is read in, nothing is complete.
-    pub(crate) loading: bool,
-    /// Gone, but perhaps still in some list.
-    pub(crate) removed: Vec<u32>,
+    loading: AtomicBool,
 }
 
 /// A second at or after `time_us`, never 0.
@@ -107,44 +105,90 @@ impl Lane {
             rings: Rings::new(items_max),
             tips: Column::default(),
             outboxes: Column::default(),
-            outbox_free: Vec::new(),
-            outbox_next: 0,
-            floor_us: i64::MIN,
-            loading: true,
-            removed: Vec::new(),
+            floor_us: AtomicI64::new(i64::MIN),
+            loading: AtomicBool::new(true),
         }
+    }
+
+    /// The window is complete for times after this one.
+    pub(crate) fn floor_us(&self) -> i64 {
+        self.floor_us.load(Acquire)
+    }
+
+    pub(crate) fn is_loading(&self) -> bool {
+        self.loading.load(Acquire)
+    }
+
+    fn tip(&self, key: u32) -> Tip {
+        let word = self.tips.get(key);
+        word.map_or_else(Tip::default, |word| Tip::unpack(word.load(Acquire)))
     }
 
     /// See [`Tip::second`].
     #[inline]
     pub(crate) fn tip_second(&self, key: u32) -> u32 {
-        self.tips.get(key).map_or(0, |tip| tip.second)
+        self.tip(key).second
     }
 
     pub(crate) fn outbox(&self, key: u32) -> Option<&Sequence> {
-        Some(&self.outbox_of(key)?.sequence)
-    }
-
-    /// What the URIs of the key's records begin with, as far as is known.
-    pub(crate) fn prefix(&self, key: u32) -> Option<u32> {
-        Some(self.outbox_of(key)?.prefix)
-    }
-
-    fn outbox_of(&self, key: u32) -> Option<&Outbox> {
-        let tip = self.tips.get(key)?;
+        let tip = self.tip(key);
         if tip.second == 0 {
             return None;
         }
         self.outboxes.get(tip.outbox)
     }
 
-    pub(crate) fn newest_us(&self, key: u32) -> Option<i64> {
-        let newest = self.outbox(key)?.newest()?;
+    pub(crate) fn newest_us(&self, key: u32, guard: &Guard) -> Option<i64> {
+        let newest = self.outbox(key)?.newest(guard)?;
         Some(self.records.time_us(newest))
+    }
+}
+
+/// A lane, and what its one writer knows of it.
+#[derive(Debug)]
+pub(crate) struct LaneWriter {
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) records: RecordsWriter,
+    pub(crate) rings: RingsWriter,
+    outbox_free: Vec<u32>,
+    outbox_next: u32,
+    /// Gone, but perhaps still in some list.
+    pub(crate) removed: Vec<u32>,
+}
+
+impl LaneWriter {
+    pub(crate) fn new(items_max: usize) -> Self {
+        let lane = Arc::new(Lane::new(items_max));
+        Self {
+            records: RecordsWriter::default(),
+            rings: RingsWriter::new(&lane.rings),
+            lane,
+            outbox_free: Vec::new(),
+            outbox_next: 0,
+            removed: Vec::new(),
+        }
+    }
+
+    /// The store holds nothing that is not here but up to `floor_us`.
+    pub(crate) fn loaded(&mut self, floor_us: i64) {
+        self.raise_floor(floor_us);
+        self.lane.loading.store(false, Release);
+    }
+
+    fn raise_floor(&self, floor_us: i64) {
+        let floor_us = floor_us.max(self.lane.floor_us());
+        self.lane.floor_us.store(floor_us, Release);
+        // Who misses what is now below it sees that it is.
+        fence(Release);
     }
 
     /// Takes a record in; its number, if it is new here.
-    pub(crate) fn add(&mut self, record: &NewRecord<'_>) -> Result<u32, Inserted> {
+    pub(crate) fn add(
+        &mut self,
+        record: &NewRecord<'_>,
+        journal: &Journal,
+        guard: &Guard,
+    ) -> Result<u32, Inserted> {
         let KeyId(author) = record.author;
         let RecordId(id) = record.id;
         let (one, many);
@@ -158,31 +202,42 @@ impl Lane {
                 &many
             }
         };
+        let lane = Arc::clone(&self.lane);
         if let Some(known) = self.records.number_of(id) {
-            if self
+            if lane
                 .records
                 .says(known, record.time_us, record.uri, author, keys)
             {
                 return Err(Inserted::Repeated);
             }
-            self.take_out(known);
+            self.take_out(known, journal, guard);
         }
-        if !self.loading && record.time_us <= self.floor_us {
+        if !lane.is_loading() && record.time_us <= lane.floor_us() {
             return Err(Inserted::Below);
         }
-        let like = self.prefix(author);
-        let number = self
-            .records
-            .add(id, record.time_us, record.uri, author, keys, like);
-        self.window.insert(number, &self.records);
         for &key in keys {
-            self.publish(key, number, record.time_us);
+            journal.open(Change::Key(key));
+        }
+        let like = lane.outbox(author).map(Sequence::prefix);
+        let number = self.records.add(
+            &lane.records,
+            id,
+            record.time_us,
+            record.uri,
+            author,
+            keys,
+            like,
+        );
+        lane.window.insert(number, &lane.records, guard);
+        for &key in keys {
+            self.publish(key, number, record.time_us, guard);
         }
         Ok(number)
     }
 
-    fn publish(&mut self, key: u32, number: u32, time_us: i64) {
-        let tip = self.tips.slot(key);
+    fn publish(&mut self, key: u32, number: u32, time_us: i64, guard: &Guard) {
+        let place = self.lane.tips.slot(key);
+        let mut tip = Tip::unpack(place.load(Relaxed));
         if tip.second == 0 {
             tip.outbox = self.outbox_free.pop().unwrap_or_else(|| {
                 self.outbox_next += 1;
@@ -190,69 +245,79 @@ impl Lane {
             });
         }
         tip.second = tip.second.max(second_at_or_after(time_us));
-        let outbox = self.outboxes.slot(tip.outbox);
-        outbox.sequence.insert(number, &self.records);
-        outbox.prefix = self.records.prefix(number).unwrap_or(u32::MAX);
+        let outbox = self.lane.outboxes.slot(tip.outbox);
+        outbox.insert(number, &self.lane.records, guard);
+        place.store(tip.pack(), Release);
     }
 
     /// Marks a record gone; the sweep clears it out of the lists.
-    pub(crate) fn take_out(&mut self, number: u32) -> bool {
-        let was_live = self.records.remove(number);
+    pub(crate) fn take_out(&mut self, number: u32, journal: &Journal, guard: &Guard) -> bool {
+        self.tell(number, journal, guard);
+        self.mark_gone(number)
+    }
+
+    fn mark_gone(&mut self, number: u32) -> bool {
+        let was_live = self.records.remove(&self.lane.records, number);
         if was_live {
             self.removed.push(number);
         }
         was_live
     }
 
+    /// Says that the lists which hold this record change.
+    fn tell(&self, number: u32, journal: &Journal, guard: &Guard) {
+        let records = &self.lane.records;
+        if let Some(row) = records.row(number) {
+            for &key in records.keys(&row, guard) {
+                journal.open(Change::Key(key));
+            }
+        }
+    }
+
     /// Lets the oldest record leave the window; the floor rises to it.
-    pub(crate) fn evict(&mut self) -> bool {
-        while let Some(number) = self.window.pop_oldest() {
-            if self.take_out(number) {
-                self.floor_us = self.floor_us.max(self.records.time_us(number));
+    ///
+    /// The floor comes first: a page that does not see the record sees the floor above it.
+    pub(crate) fn evict(&mut self, guard: &Guard) -> bool {
+        while let Some(number) = self.lane.window.oldest(guard) {
+            let records = &self.lane.records;
+            if !records.is_gone(number) {
+                self.raise_floor(records.time_us(number));
+            }
+            self.lane.window.pop_oldest(guard);
+            if self.mark_gone(number) {
                 return true;
             }
         }
         false
     }
 
-    pub(crate) fn oldest_us(&self) -> Option<i64> {
-        self.window
-            .oldest()
-            .map(|number| self.records.time_us(number))
+    pub(crate) fn oldest_us(&self, guard: &Guard) -> Option<i64> {
+        let oldest = self.lane.window.oldest(guard);
+        oldest.map(|number| self.lane.records.time_us(number))
     }
 
     /// Clears a gone record out of window and outboxes and frees its number.
     /// No ring and no fan-out may hold it any more.
-    pub(crate) fn bury(&mut self, number: u32) {
-        self.window.remove(number, &self.records);
-        let keys = match self.records.row(number) {
-            Some(row) => self.records.keys(row).to_vec(),
-            None => Vec::new(),
-        };
-        for key in keys {
-            let Some(tip) = self.tips.get_mut(key) else {
+    pub(crate) fn bury(&mut self, number: u32, journal: &Journal, guard: &Guard) {
+        let lane = Arc::clone(&self.lane);
+        self.tell(number, journal, guard);
+        lane.window.remove(number, &lane.records, guard);
+        let row = lane.records.row(number).unwrap_or_default();
+        for &key in lane.records.keys(&row, guard) {
+            let Some(place) = lane.tips.get(key) else {
                 continue;
             };
-            let Some(outbox) = self.outboxes.get_mut(tip.outbox) else {
+            let tip = Tip::unpack(place.load(Relaxed));
+            let Some(outbox) = lane.outboxes.get(tip.outbox).filter(|_| tip.second != 0) else {
                 continue;
             };
-            outbox.sequence.remove(number, &self.records);
-            if outbox.sequence.is_empty() && tip.second != 0 {
-                *outbox = Outbox::default();
+            outbox.remove(number, &lane.records, guard);
+            if outbox.is_empty(guard) {
+                place.store(Tip::default().pack(), Release);
+                outbox.clear();
                 self.outbox_free.push(tip.outbox);
-                *tip = Tip::default();
             }
         }
-        self.records.free(number);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_outbox_is_one_cache_line() {
-        assert_eq!(size_of::<Outbox>(), 64);
+        self.records.free(&lane.records, number);
     }
 }

@@ -15,9 +15,15 @@ mod ahead;
 
 mod column;
 
+mod journal;
+
 mod sorted;
 
 mod shards;
+
+mod block;
+
+mod accounts;
 
 mod numbers;
 
@@ -34,6 +40,8 @@ mod line;
 mod ring;
 
 mod rings;
+
+mod pushes;
 
 mod settings;
 
@@ -57,15 +65,18 @@ mod sweep;
 
 mod reading;
 
+mod pages;
+
 mod timelines;
 
 pub use ahead::fetch;
 pub use feed::Registered;
 pub use lane::{Inserted, NewRecord};
-pub use page::{Entry, Read, Request, Target};
+pub use page::{Entry, Page, Read, Request, Target};
+pub use pages::{Moment, Pages};
 pub use reading::{Cold, Inspection};
 pub use records::Position;
 pub use rings::RING_ITEMS_MAX;
 pub use settings::{FeedSpec, KeyId, KeyList, RECORD_BYTES, RecordId, Settings, TargetSpec};
 pub use shards::Quick;
-pub use timelines::{Carried, Stats, Timelines};
+pub use timelines::{Stats, Timelines};

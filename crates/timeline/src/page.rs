@@ -11,15 +11,15 @@
 //! has only flipped a bit or edited a set. Candidates may therefore be
 //! invisible; a page looks at no more than `page_scan_max` of them.
 
+use crate::accounts::Accounts;
 use crate::gather::{Candidate, Gather};
 use crate::lane::Lane;
 use crate::records::{Position, Record};
 use crate::ring::RingFloor;
 use crate::settings::{KeyId, RecordId};
-use crate::shards::Quick;
 use crate::sorted::Sorted;
+use sdd::Guard;
 use std::cmp::Ordering;
-use std::collections::HashSet;
 use std::iter;
 
 /// Which targets of a feed a page shows.
@@ -61,21 +61,28 @@ pub struct Entry {
     pub(crate) number: u32,
 }
 
+/// A page, exact.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Page {
+    /// Newest first.
+    pub entries: Vec<Entry>,
+    /// Where to go on; `None` only if nothing is left.
+    pub next: Option<Position>,
+}
+
 /// What a read found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Read {
-    /// The page, exact.
-    Page {
-        /// Newest first.
-        entries: Vec<Entry>,
-        /// Where to go on; `None` only if nothing is left.
-        next: Option<Position>,
-    },
+pub enum Read<T = Page> {
+    /// The page, or what was made of it.
+    Page(T),
     /// The reader is not active, or its follows are not known at this moment:
     /// load them and call `read_cold`.
     Cold,
     /// Some of the page may lie below the floor: the store must answer all of it.
     Below,
+    /// What the page is made of changed again and again while it was read: the
+    /// store must answer it.
+    Busy,
 }
 
 /// Keys a page is judged by.
@@ -149,7 +156,8 @@ pub(crate) struct View<'a> {
     /// Whether nothing is gathered but what came by keys that are followed and not hidden.
     pub(crate) reached: bool,
     /// Accounts hidden from everybody.
-    pub(crate) accounts: &'a HashSet<u32, Quick>,
+    pub(crate) accounts: &'a Accounts,
+    pub(crate) guard: &'a Guard,
 }
 
 impl View<'_> {
@@ -162,13 +170,14 @@ impl View<'_> {
         if lane.records.is_gone(number) {
             return false;
         }
-        let author = lane.records.author(row);
+        let author = lane.records.author(row, self.guard);
         // A key that the reader hides reaches nobody, though it is followed.
         let reaches = |&key: &u32| {
             self.follows(key) && (self.hidden.is_empty() || !self.hidden.contains(key))
         };
-        (self.reached || lane.records.keys(row).iter().any(reaches))
-            && (self.accounts.is_empty() || !self.accounts.contains(&author))
+        let keys = lane.records.keys(row, self.guard);
+        (self.reached || keys.iter().any(reaches))
+            && !self.accounts.is_hidden(author)
             && (self.hidden.is_empty() || !self.hidden.contains(author))
     }
 }
@@ -200,10 +209,9 @@ impl<'a> Oldest<'a> {
 }
 
 impl<'a> Floor<'a> {
-    pub(crate) fn of_windows(lanes: &[(usize, &'a Lane)]) -> Self {
-        let after_us = lanes.iter().map(|(_, lane)| lane.floor_us).max();
+    pub(crate) fn at(after_us: i64) -> Self {
         Self {
-            after_us: after_us.unwrap_or(i64::MIN),
+            after_us,
             oldest: Vec::new(),
         }
     }
@@ -254,21 +262,35 @@ pub(crate) struct Limits {
     pub(crate) looked_at: usize,
 }
 
-/// Fills a page from what is gathered, down to `floor`.
+/// Fills a page from what is gathered, down to `floor`; and the earliest time it looked at, which
+/// is the beginning of all if it came to the end of everything.
 pub(crate) fn fill(
     gather: &mut Gather<'_>,
     view: &View<'_>,
     floor: &Floor<'_>,
     limits: Limits,
+) -> (Read, i64) {
+    let mut lowest_us = i64::MAX;
+    let read = fill_noting(gather, view, floor, limits, &mut lowest_us);
+    (read, lowest_us)
+}
+
+fn fill_noting(
+    gather: &mut Gather<'_>,
+    view: &View<'_>,
+    floor: &Floor<'_>,
+    limits: Limits,
+    lowest_us: &mut i64,
 ) -> Read {
     match gather.alone() {
         Some((first, rest)) => {
             let above = |candidate: &Candidate<'_>| floor.is_after(candidate);
-            fill_from(iter::once(first).chain(rest), view, floor, above, limits)
+            let candidates = iter::once(first).chain(rest);
+            fill_from(candidates, view, floor, above, limits, lowest_us)
         }
         None => {
             let above = |candidate: &Candidate<'_>| floor.is_above(candidate);
-            fill_from(gather, view, floor, above, limits)
+            fill_from(gather, view, floor, above, limits, lowest_us)
         }
     }
 }
@@ -279,12 +301,14 @@ fn fill_from<'a>(
     floor: &Floor<'_>,
     is_above: impl Fn(&Candidate<'_>) -> bool,
     limits: Limits,
+    lowest_us: &mut i64,
 ) -> Read {
     let limit = limits.entries.max(1);
     let mut entries: Vec<Entry> = Vec::with_capacity(limit.min(256));
     let mut last: Option<Candidate<'_>> = None;
     let mut looked_at = 0;
     for candidate in candidates {
+        *lowest_us = candidate.time_us.min(*lowest_us);
         let full = entries.len() >= limit;
         // A record and its replacement share a place; a cursor must not part them.
         let is_twin = || last.is_some_and(|last| last.shares_place_with(&candidate));
@@ -301,7 +325,7 @@ fn fill_from<'a>(
         let Some(row) = candidate.lane.records.row(candidate.number) else {
             continue;
         };
-        if view.shows(candidate.lane, candidate.number, row) {
+        if view.shows(candidate.lane, candidate.number, &row) {
             if full {
                 return short(entries, last, floor);
             }
@@ -317,11 +341,12 @@ fn fill_from<'a>(
             last = Some(candidate);
         }
     }
+    *lowest_us = i64::MIN;
     if floor.is_ground() {
-        return Read::Page {
+        return Read::Page(Page {
             entries,
             next: None,
-        };
+        });
     }
     if entries.len() >= limit {
         return short(entries, last, floor);
@@ -337,10 +362,10 @@ fn short(entries: Vec<Entry>, last: Option<Candidate<'_>>, floor: &Floor<'_>) ->
     if last.is_some_and(|last| floor.hides_a_twin_of(&last)) {
         return Read::Below;
     }
-    Read::Page {
+    Read::Page(Page {
         entries,
         next: last.map(|last| last.lane.records.position(last.number)),
-    }
+    })
 }
 
 #[cfg(test)]

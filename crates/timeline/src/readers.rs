@@ -4,19 +4,22 @@
 //! Out:   a reader's slot and state; which readers have been away too long.
 //! Never: a slot given to another reader while any key still lists it.
 //!
-//! The moment of reading is the one thing a read writes. It is a number of its
-//! own, set without a lock, so reads need no access that excludes the writer.
+//! A reader's state is replaced, never changed, but for the two words that say
+//! how its pages are made. Who reads the old one keeps it until it is done.
 
 use crate::column::Column;
 use crate::sorted::Counted;
-use std::sync::atomic::{AtomicU32, Ordering};
+use sdd::{AtomicOwned, Guard, Owned, Tag};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
 
 /// How a reader's pages are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Stage {
-    /// Being entered into the lists of its keys, from this key on; until that
-    /// is done its pages are gathered from outboxes.
-    Joining(u32),
+    /// Being entered into the lists of its keys; until that is done its pages are
+    /// gathered from outboxes.
+    Joining,
     /// It has a ring for each target.
     Ready,
     /// It follows so many keys that the window is walked instead.
@@ -27,34 +30,128 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct Reader {
     pub(crate) key: u32,
-    pub(crate) stage: Stage,
+    stage: AtomicU8,
+    /// Something was unfollowed since its rings were built.
+    unfollowed: AtomicBool,
     /// Changes up to this position are in `follows` and `hidden` already.
     pub(crate) as_of: u64,
-    /// Something was unfollowed since its rings were built.
-    pub(crate) unfollowed: bool,
     pub(crate) follows: Counted,
     pub(crate) hidden: Option<Box<Counted>>,
 }
 
+impl Clone for Reader {
+    fn clone(&self) -> Self {
+        Self {
+            key: self.key,
+            stage: AtomicU8::new(self.stage.load(Relaxed)),
+            unfollowed: AtomicBool::new(self.unfollowed()),
+            as_of: self.as_of,
+            follows: self.follows.clone(),
+            hidden: self.hidden.clone(),
+        }
+    }
+}
+
 impl Reader {
+    pub(crate) fn new(
+        key: u32,
+        stage: Stage,
+        as_of: u64,
+        follows: Counted,
+        hidden: Option<Box<Counted>>,
+    ) -> Self {
+        Self {
+            key,
+            stage: AtomicU8::new(stage as u8),
+            unfollowed: AtomicBool::new(false),
+            as_of,
+            follows,
+            hidden,
+        }
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        match self.stage.load(Acquire) {
+            0 => Stage::Joining,
+            1 => Stage::Ready,
+            _ => Stage::Scanning,
+        }
+    }
+
+    /// Its pages are made so from now on; what they are made of must be there.
+    pub(crate) fn set_stage(&self, stage: Stage) {
+        self.stage.store(stage as u8, Release);
+    }
+
+    pub(crate) fn unfollowed(&self) -> bool {
+        self.unfollowed.load(Acquire)
+    }
+
+    /// Notes whether something was unfollowed since the rings were built; whether it was noted.
+    pub(crate) fn set_unfollowed(&self, unfollowed: bool) -> bool {
+        let before = self.unfollowed();
+        self.unfollowed.store(unfollowed, Release);
+        before
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         let hidden = self.hidden.as_ref().map_or(0, |hidden| hidden.bytes() + 48);
-        size_of::<Self>() + self.follows.bytes() + hidden
+        // Two words beside it let others read it while it is replaced.
+        size_of::<Self>() + 16 + self.follows.bytes() + hidden
     }
 }
 
 /// The active readers of one feed.
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
-    slots: Column<u32>,
-    readers: Column<Option<Box<Reader>>>,
+    /// One more than the slot of each key; 0 without one.
+    slots: Column<AtomicU32>,
+    readers: Column<AtomicOwned<Reader>>,
     read_at: Column<AtomicU32>,
+}
+
+impl Readers {
+    pub(crate) fn slot_of(&self, key: u32) -> Option<u32> {
+        self.slots.get(key)?.load(Acquire).checked_sub(1)
+    }
+
+    pub(crate) fn get<'g>(&self, slot: u32, guard: &'g Guard) -> Option<&'g Reader> {
+        self.readers.get(slot)?.load(Acquire, guard).as_ref()
+    }
+
+    /// Notes that the reader of `slot` read now. Anybody may.
+    pub(crate) fn note_read(&self, slot: u32, now_us: i64) {
+        if let Some(read_at) = self.read_at.get(slot) {
+            read_at.store(second_of(now_us), Relaxed);
+        }
+    }
+
+    /// Whether the reader of `slot` was last seen at least `ttl_us` ago.
+    pub(crate) fn is_away(&self, slot: u32, now_us: i64, ttl_us: i64) -> bool {
+        let Some(read_at) = self.read_at.get(slot) else {
+            return false;
+        };
+        let last = i64::from(read_at.load(Relaxed));
+        i64::from(second_of(now_us)) - last >= ttl_us.div_euclid(1_000_000).max(1)
+    }
+
+    /// Makes this the state of the reader of `slot`, for pages that begin from now on. For the
+    /// one writer.
+    pub(crate) fn replace(&self, slot: u32, reader: Option<Reader>) {
+        let place = self.readers.slot(slot);
+        drop(place.swap((reader.map(Owned::new), Tag::None), Release));
+    }
+}
+
+/// What the one writer knows of readers.
+#[derive(Debug, Default)]
+pub(crate) struct ReadersWriter {
     free: Vec<u32>,
     next: u32,
     active: usize,
 }
 
-impl Readers {
+impl ReadersWriter {
     pub(crate) fn active(&self) -> usize {
         self.active
     }
@@ -64,56 +161,28 @@ impl Readers {
         self.next
     }
 
-    pub(crate) fn slot_of(&self, key: u32) -> Option<u32> {
-        self.slots.get(key)?.checked_sub(1)
-    }
-
-    pub(crate) fn get(&self, slot: u32) -> Option<&Reader> {
-        self.readers.get(slot)?.as_deref()
-    }
-
-    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Reader> {
-        self.readers.get_mut(slot)?.as_deref_mut()
-    }
-
-    pub(crate) fn enter(&mut self, reader: Reader) -> u32 {
+    pub(crate) fn enter(&mut self, readers: &Readers, reader: Reader) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
         });
-        *self.slots.slot(reader.key) = slot + 1;
-        *self.readers.slot(slot) = Some(Box::new(reader));
-        self.read_at.slot(slot);
+        let key = reader.key;
+        readers.read_at.slot(slot);
+        readers.replace(slot, Some(reader));
+        readers.slots.slot(key).store(slot + 1, Release);
         self.active += 1;
         slot
     }
 
-    /// Takes the reader out; its slot stays taken until [`Readers::free`].
-    pub(crate) fn leave(&mut self, slot: u32) -> Option<Box<Reader>> {
-        let reader = self.readers.get_mut(slot)?.take()?;
-        *self.slots.slot(reader.key) = 0;
+    /// Takes a reader out; its slot stays taken until [`ReadersWriter::free`].
+    pub(crate) fn leave(&mut self, readers: &Readers, slot: u32, key: u32) {
+        readers.slots.slot(key).store(0, Release);
+        readers.replace(slot, None);
         self.active -= 1;
-        Some(reader)
     }
 
     pub(crate) fn free(&mut self, slot: u32) {
         self.free.push(slot);
-    }
-
-    /// Notes that the reader of `slot` read now.
-    pub(crate) fn note_read(&self, slot: u32, now_us: i64) {
-        if let Some(read_at) = self.read_at.get(slot) {
-            read_at.store(second_of(now_us), Ordering::Relaxed);
-        }
-    }
-
-    /// Whether the reader of `slot` was last seen at least `ttl_us` ago.
-    pub(crate) fn is_away(&self, slot: u32, now_us: i64, ttl_us: i64) -> bool {
-        let Some(read_at) = self.read_at.get(slot) else {
-            return false;
-        };
-        let last = i64::from(read_at.load(Ordering::Relaxed));
-        i64::from(second_of(now_us)) - last >= ttl_us.div_euclid(1_000_000).max(1)
     }
 }
 

@@ -11,9 +11,12 @@
 
 use crate::column::{Bits, Column};
 use crate::numbers::Numbers;
-use crate::uris::{Packed, Uris};
+use crate::uris::{Packed, Uris, UrisWriter};
+use sdd::{AtomicOwned, Guard, Owned, Tag};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 const TID: u32 = 1 << 31;
 const WIDE: u32 = 1 << 30;
@@ -52,6 +55,37 @@ impl Record {
     }
 }
 
+/// The same as it lies in memory, where it may change while it is read.
+#[derive(Debug, Default)]
+struct Row {
+    time_us: AtomicI64,
+    id: AtomicU64,
+    tail: AtomicU64,
+    prefix: AtomicU32,
+    key: AtomicU32,
+}
+
+impl Row {
+    #[inline]
+    fn read(&self) -> Record {
+        Record {
+            time_us: self.time_us.load(Relaxed),
+            id: self.id.load(Relaxed),
+            tail: self.tail.load(Relaxed),
+            prefix: self.prefix.load(Relaxed),
+            key: self.key.load(Relaxed),
+        }
+    }
+
+    fn write(&self, record: Record) {
+        self.time_us.store(record.time_us, Relaxed);
+        self.id.store(record.id, Relaxed);
+        self.tail.store(record.tail, Relaxed);
+        self.prefix.store(record.prefix, Relaxed);
+        self.key.store(record.key, Relaxed);
+    }
+}
+
 /// Keys of a record that is published under more than its author.
 #[derive(Debug, Default)]
 struct Wide {
@@ -62,22 +96,39 @@ struct Wide {
 /// The records of one target that are in the window.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    rows: Column<Record>,
+    rows: Column<Row>,
     /// Span by span, a time that none of its records is later than. Numbers are given as records
     /// come, so this nearly always says that a record is older, without a look at its row.
-    latest: Column<i64>,
-    wide: Column<Wide>,
+    latest: Column<Latest>,
+    wide: Column<AtomicOwned<Wide>>,
+    uris: Uris,
+    gone: Bits,
+}
+
+/// See [`Records::latest_us`].
+#[derive(Debug)]
+struct Latest(AtomicI64);
+
+impl Default for Latest {
+    fn default() -> Self {
+        Self(AtomicI64::new(i64::MIN))
+    }
+}
+
+/// What the one writer knows of records.
+#[derive(Debug, Default)]
+pub(crate) struct RecordsWriter {
+    uris: UrisWriter,
+    numbers: Numbers,
     wide_free: Vec<u32>,
     wide_next: u32,
-    uris: Uris,
-    numbers: Numbers,
-    gone: Bits,
+    /// The one that is free longest first: pages that are late find it unchanged.
     free: VecDeque<u32>,
     next: u32,
     live: usize,
 }
 
-impl Records {
+impl RecordsWriter {
     /// Records that are not gone.
     pub(crate) fn live(&self) -> usize {
         self.live
@@ -88,8 +139,10 @@ impl Records {
     }
 
     /// Takes a record in. `like` is the prefix of one that may well begin the same.
+    #[expect(clippy::too_many_arguments, reason = "one record, spelled out")]
     pub(crate) fn add(
         &mut self,
+        records: &Records,
         id: u64,
         time_us: i64,
         uri: &str,
@@ -97,7 +150,7 @@ impl Records {
         keys: &[u32],
         like: Option<u32>,
     ) -> u32 {
-        let packed = self.uris.pack(uri, like);
+        let packed = self.uris.pack(&records.uris, uri, like);
         let mut prefix = packed.prefix;
         if packed.tid {
             prefix |= TID;
@@ -106,119 +159,133 @@ impl Records {
             author
         } else {
             prefix |= WIDE;
-            self.widen(author, keys)
+            self.widen(records, author, keys)
         };
         let number = self.free.pop_front().unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
         });
-        *self.rows.slot(number) = Record {
+        records.rows.slot(number).write(Record {
             time_us,
             id,
             tail: packed.tail,
             prefix,
             key,
-        };
-        let latest = self.latest.slot(number >> SPAN_BITS);
-        *latest = time_us.max(*latest);
-        self.gone.set(number, false);
+        });
+        let Latest(latest) = records.latest.slot(number >> SPAN_BITS);
+        latest.store(time_us.max(latest.load(Relaxed)), Relaxed);
+        records.gone.set(number, false);
         self.numbers.insert(id, number);
         self.live += 1;
         number
     }
 
-    fn widen(&mut self, author: u32, keys: &[u32]) -> u32 {
-        let mut keys = keys.to_vec();
-        keys.sort_unstable();
-        keys.dedup();
+    fn widen(&mut self, records: &Records, author: u32, keys: &[u32]) -> u32 {
+        let keys = sorted(keys);
         let number = self.wide_free.pop().unwrap_or_else(|| {
             self.wide_next += 1;
             self.wide_next - 1
         });
-        *self.wide.slot(number) = Wide {
+        let wide = Owned::new(Wide {
             author,
             keys: keys.into_boxed_slice(),
-        };
+        });
+        let place = records.wide.slot(number);
+        drop(place.swap((Some(wide), Tag::None), Release));
         number
     }
 
-    /// Marks the record gone; its number stays taken until [`Records::free`].
-    pub(crate) fn remove(&mut self, number: u32) -> bool {
-        let Some(row) = self.rows.get(number) else {
+    /// Marks the record gone; its number stays taken until [`RecordsWriter::free`].
+    pub(crate) fn remove(&mut self, records: &Records, number: u32) -> bool {
+        let Some(row) = records.row(number) else {
             return false;
         };
-        if self.gone.contains(number) {
+        if !records.gone.set(number, true) {
             return false;
         }
-        self.gone.set(number, true);
         self.numbers.remove(row.id);
         self.live -= 1;
         true
     }
 
     /// Gives the number back. Only the sweep may say that no list holds it.
-    pub(crate) fn free(&mut self, number: u32) {
-        let Some(&row) = self.rows.get(number) else {
+    pub(crate) fn free(&mut self, records: &Records, number: u32) {
+        let Some(row) = records.row(number) else {
             return;
         };
-        self.uris.release(row.packed());
+        self.uris.release(&records.uris, row.packed());
         if row.prefix & WIDE != 0 {
-            *self.wide.slot(row.key) = Wide::default();
+            let place = records.wide.slot(row.key);
+            drop(place.swap((None, Tag::None), Release));
             self.wide_free.push(row.key);
         }
         self.free.push_back(number);
     }
+}
 
+/// Keys in order, each once.
+fn sorted(keys: &[u32]) -> Vec<u32> {
+    let mut keys = keys.to_vec();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+impl Records {
     #[inline]
     pub(crate) fn is_gone(&self, number: u32) -> bool {
         self.gone.contains(number)
     }
 
     #[inline]
-    pub(crate) fn row(&self, number: u32) -> Option<&Record> {
-        self.rows.get(number)
+    pub(crate) fn row(&self, number: u32) -> Option<Record> {
+        self.rows.get(number).map(Row::read)
     }
 
     #[inline]
     pub(crate) fn time_us(&self, number: u32) -> i64 {
-        self.rows.get(number).map_or(i64::MIN, |row| row.time_us)
+        self.rows
+            .get(number)
+            .map_or(i64::MIN, |row| row.time_us.load(Relaxed))
     }
 
     /// A time that the record is not later than.
     #[inline]
     fn latest_us(&self, number: u32) -> i64 {
         let latest = self.latest.get(number >> SPAN_BITS);
-        latest.map_or(i64::MAX, |&latest| latest)
+        latest.map_or(i64::MAX, |Latest(latest)| latest.load(Relaxed))
+    }
+
+    fn wide<'g>(&self, row: &Record, guard: &'g Guard) -> Option<&'g Wide> {
+        self.wide.get(row.key)?.load(Acquire, guard).as_ref()
     }
 
     #[inline]
-    pub(crate) fn author(&self, row: &Record) -> u32 {
+    pub(crate) fn author(&self, row: &Record, guard: &Guard) -> u32 {
         if row.prefix & WIDE == 0 {
             row.key
         } else {
-            self.wide.get(row.key).map_or(u32::MAX, |wide| wide.author)
+            self.wide(row, guard).map_or(u32::MAX, |wide| wide.author)
         }
     }
 
     #[inline]
-    pub(crate) fn keys<'a>(&'a self, row: &'a Record) -> &'a [u32] {
+    pub(crate) fn keys<'a>(&self, row: &'a Record, guard: &'a Guard) -> &'a [u32] {
         if row.prefix & WIDE == 0 {
             std::slice::from_ref(&row.key)
         } else {
-            self.wide.get(row.key).map_or(&[], |wide| &wide.keys)
+            self.wide(row, guard).map_or(&[], |wide| &wide.keys)
         }
     }
 
     pub(crate) fn uri(&self, number: u32) -> String {
-        self.rows
-            .get(number)
+        self.row(number)
             .map_or_else(String::new, |row| self.uris.text(row.packed()))
     }
 
-    /// Appends the URI of a record, if that is still the one of this number.
-    pub(crate) fn push_uri(&self, number: u32, id: u64, text: &mut Vec<u8>) {
-        let row = self.rows.get(number).filter(|row| row.id == id);
-        if let Some(row) = row.filter(|_| !self.is_gone(number)) {
+    /// Appends the URI of a record.
+    pub(crate) fn push_uri(&self, number: u32, text: &mut Vec<u8>) {
+        if let Some(row) = self.row(number) {
             self.uris.push(row.packed(), text);
         }
     }
@@ -232,7 +299,7 @@ impl Records {
 
     /// The number of the text that a record's URI begins with.
     pub(crate) fn prefix(&self, number: u32) -> Option<u32> {
-        Some(self.rows.get(number)?.prefix & PREFIX)
+        Some(self.rows.get(number)?.prefix.load(Relaxed) & PREFIX)
     }
 
     /// Some of the text of a prefix, to have it at hand.
@@ -251,7 +318,7 @@ impl Records {
     /// The one order of the product; numbers decide only between a record and
     /// its replacement.
     pub(crate) fn compare(&self, one: u32, other: u32) -> Ordering {
-        let (Some(first), Some(second)) = (self.rows.get(one), self.rows.get(other)) else {
+        let (Some(first), Some(second)) = (self.row(one), self.row(other)) else {
             return one.cmp(&other);
         };
         first
@@ -281,7 +348,7 @@ impl Records {
 
     /// Whether the record comes after `before` in a newest-first reading.
     pub(crate) fn is_older(&self, number: u32, before: &Position) -> bool {
-        let Some(row) = self.rows.get(number) else {
+        let Some(row) = self.row(number) else {
             return false;
         };
         match row.time_us.cmp(&before.time_us) {
@@ -300,15 +367,13 @@ impl Records {
         author: u32,
         keys: &[u32],
     ) -> bool {
-        let Some(row) = self.rows.get(number) else {
+        let Some(row) = self.row(number) else {
             return false;
         };
-        let mut sorted = keys.to_vec();
-        sorted.sort_unstable();
-        sorted.dedup();
+        let guard = Guard::new();
         row.time_us == time_us
-            && self.author(row) == author
-            && self.keys(row) == sorted.as_slice()
+            && self.author(&row, &guard) == author
+            && self.keys(&row, &guard) == sorted(keys).as_slice()
             && self.uri(number) == uri
     }
 }
@@ -319,37 +384,46 @@ mod tests {
 
     #[test]
     fn a_record_keeps_its_place_in_the_order_after_it_is_gone() {
-        let mut records = Records::default();
-        let old = records.add(1, 10, "at://a/c/2222222222222", 1, &[1], None);
+        let (records, mut writer) = (Records::default(), RecordsWriter::default());
+        let guard = Guard::new();
+        let old = writer.add(&records, 1, 10, "at://a/c/2222222222222", 1, &[1], None);
         let like = records.prefix(old);
-        let new = records.add(2, 10, "at://a/c/2222222222223", 1, &[1, 9, 9], like);
+        let new = writer.add(
+            &records,
+            2,
+            10,
+            "at://a/c/2222222222223",
+            1,
+            &[1, 9, 9],
+            like,
+        );
         assert_eq!(records.compare(new, old), Ordering::Greater);
-        assert!(records.remove(old));
-        assert!(!records.remove(old));
-        assert_eq!(records.number_of(1), None);
+        assert!(writer.remove(&records, old));
+        assert!(!writer.remove(&records, old));
+        assert_eq!(writer.number_of(1), None);
         assert_eq!(records.compare(new, old), Ordering::Greater);
-        assert_eq!(records.keys(records.row(new).unwrap()), [1, 9]);
-        assert_eq!(records.author(records.row(new).unwrap()), 1);
+        assert_eq!(records.keys(&records.row(new).unwrap(), &guard), [1, 9]);
+        assert_eq!(records.author(&records.row(new).unwrap(), &guard), 1);
         assert!(records.says(new, 10, "at://a/c/2222222222223", 1, &[9, 1]));
         assert!(!records.says(new, 10, "at://a/c/2222222222223", 1, &[1]));
-        records.free(old);
-        assert_eq!(records.add(3, 5, "x", 2, &[2], None), old);
+        writer.free(&records, old);
+        assert_eq!(writer.add(&records, 3, 5, "x", 2, &[2], None), old);
         assert!(!records.is_gone(old));
     }
 
     #[test]
     fn a_known_time_changes_no_order_also_where_numbers_were_given_again() {
-        let mut records = Records::default();
+        let (records, mut writer) = (Records::default(), RecordsWriter::default());
         let mut numbers = Vec::new();
         for id in 0..2_000i64 {
             let time_us = id * 7_919 % 50 - 25;
             let uri = format!("at://a/c/{id:013}");
-            numbers.push(records.add(id.cast_unsigned(), time_us, &uri, 1, &[1], None));
+            numbers.push(writer.add(&records, id.cast_unsigned(), time_us, &uri, 1, &[1], None));
             // The old ones' numbers come again, with times that are later or earlier.
             if id % 3 == 0 {
                 let number = numbers.swap_remove(numbers.len() / 2);
-                records.remove(number);
-                records.free(number);
+                writer.remove(&records, number);
+                writer.free(&records, number);
             }
         }
         for &one in numbers.iter().step_by(7) {
@@ -365,6 +439,6 @@ mod tests {
 
     #[test]
     fn a_row_is_thirty_two_bytes() {
-        assert_eq!(size_of::<Record>(), 32);
+        assert_eq!(size_of::<Row>(), 32);
     }
 }

@@ -3,9 +3,13 @@
 //! In:    a line, and the body it names.
 //! Out:   the numbers of a reader, newest first, and how deep they are complete.
 //! Never: a second look at the line: what is pushed meanwhile belongs to the next page.
+//!
+//! Cells may change while they are read; the line's turn tells, when the page is made.
 
 use crate::line::Seen;
 use crate::records::Records;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Entries a late record is compared with before its place is searched by halves.
 const STEPS_MAX: usize = 4;
@@ -32,7 +36,7 @@ pub(crate) struct RingFloor {
 pub(crate) struct Ring<'a> {
     pub(crate) line: Seen,
     /// The body's.
-    pub(crate) cells: &'a [u32],
+    pub(crate) cells: &'a [AtomicU32],
     /// The floor that was written down.
     pub(crate) after_us: i64,
     pub(crate) items_max: usize,
@@ -53,12 +57,12 @@ impl<'a> Ring<'a> {
         if let Some(at) = staged.len().checked_sub(back + 1) {
             return staged.get(at).copied();
         }
-        let (back, end) = (back - staged.len(), usize::from(self.line.end));
+        let (back, end) = (back - staged.len(), self.line.end());
         let cell = match end.checked_sub(back + 1) {
             Some(cell) => cell,
             None => (self.cells.len() + end).checked_sub(back + 1)?,
         };
-        self.cells.get(cell).copied()
+        self.cells.get(cell).map(|cell| cell.load(Relaxed))
     }
 
     /// Whether an entry was ever let go.
@@ -104,7 +108,7 @@ impl<'a> Ring<'a> {
     pub(crate) fn walk(&self) -> RingWalk<'a> {
         let cells = self.cells;
         let (young, old) = cells
-            .split_at_checked(usize::from(self.line.end))
+            .split_at_checked(self.line.end())
             .unwrap_or((&[], &[]));
         RingWalk {
             line: self.line,
@@ -122,7 +126,7 @@ pub(crate) struct RingWalk<'a> {
     /// How many in the line are left.
     staged: usize,
     /// Newer before older, but each one oldest first, as it lies in memory.
-    parts: [&'a [u32]; 2],
+    parts: [&'a [AtomicU32]; 2],
     left: usize,
 }
 
@@ -153,9 +157,9 @@ impl Iterator for RingWalk<'_> {
             return self.line.staged().get(staged).copied();
         }
         for part in &mut self.parts {
-            if let Some((&newest, older)) = part.split_last() {
+            if let Some((newest, older)) = part.split_last() {
                 *part = older;
-                return Some(newest);
+                return Some(newest.load(Relaxed));
             }
         }
         None

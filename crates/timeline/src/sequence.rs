@@ -2,89 +2,81 @@
 //!
 //! In:    numbers, nearly always newer than all before; sometimes late ones.
 //! Out:   a walk from the newest, or from a cursor, backwards.
-//! Never: an insertion whose cost grows with the sequence.
+//! Never: an insertion whose cost grows with the sequence; a writer that waits
+//!        for a walk.
 //!
 //! An outbox (the records of one key) and the whole window of a target are
 //! both sequences. Blocks keep a late record's insertion local; the window of
 //! ten million records is only a longer list of blocks.
+//!
+//! A walk may go on while the one writer writes. What is added at the new end
+//! does not disturb it; anything else may, and then it has to begin anew:
+//! [`Sequence::turn`] tells.
 
+use crate::block::{BLOCK_MAX, Block};
 use crate::records::{Position, Records};
-use crate::sorted::room_after;
+use sdd::{AtomicOwned, AtomicShared, Guard, Owned, Shared, Tag};
 use std::cmp::Ordering;
-use std::collections::VecDeque;
-
-const BLOCK_MAX: usize = 1024;
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI64, AtomicU32, fence};
 
 /// Record numbers, oldest first, in blocks.
 ///
-/// The newest block stands in the sequence itself: most outboxes have no other.
+/// The newest block stands in the sequence itself: most outboxes have no other. Two sequences are
+/// one cache line.
 #[derive(Debug)]
-#[expect(
-    clippy::box_collection,
-    reason = "a field of one word instead of three or four, in millions of places"
-)]
+#[repr(align(32))]
 pub(crate) struct Sequence {
-    /// Boxed, because few have it and all would pay for its length.
-    older: Option<Box<VecDeque<VecDeque<u32>>>>,
-    /// Empty only if everything is.
-    newest: VecDeque<u32>,
+    older: AtomicOwned<Vec<Shared<Block>>>,
+    /// None or empty only if everything is.
+    newest: AtomicShared<Block>,
     /// No record here is later.
-    newest_us: i64,
+    newest_us: AtomicI64,
+    /// Odd while numbers move.
+    turn: AtomicU32,
+    /// What the URI of the newest record began with; in an outbox the next will as well.
+    prefix: AtomicU32,
 }
 
 impl Default for Sequence {
     fn default() -> Self {
         Self {
-            older: None,
-            newest: VecDeque::new(),
-            newest_us: i64::MIN,
+            older: AtomicOwned::null(),
+            newest: AtomicShared::null(),
+            newest_us: AtomicI64::new(i64::MIN),
+            turn: AtomicU32::new(0),
+            prefix: AtomicU32::new(u32::MAX),
         }
     }
 }
 
-/// A place in a [`Sequence`], walking towards older records.
+/// The blocks of a sequence as one look found them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Walk {
-    block: usize,
-    /// One past the next element to give.
-    end: usize,
+struct Blocks<'g> {
+    older: &'g [Shared<Block>],
+    newest: Option<&'g Block>,
 }
 
-impl Sequence {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.newest.is_empty()
-    }
-
-    pub(crate) fn newest(&self) -> Option<u32> {
-        self.newest.back().copied()
-    }
-
-    pub(crate) fn oldest(&self) -> Option<u32> {
-        self.block(0).front().copied()
-    }
-
-    /// How many blocks there are besides the newest.
+impl<'g> Blocks<'g> {
+    /// The number of the newest.
     #[inline]
-    fn older(&self) -> usize {
-        self.older.as_ref().map_or(0, |older| older.len())
+    fn last(&self) -> usize {
+        self.older.len()
     }
 
     #[inline]
-    fn block(&self, at: usize) -> &VecDeque<u32> {
-        let older = self.older.as_ref().and_then(|older| older.get(at));
-        older.unwrap_or(&self.newest)
-    }
-
-    fn block_mut(&mut self, at: usize) -> &mut VecDeque<u32> {
-        let older = self.older.as_mut().and_then(|older| older.get_mut(at));
-        older.unwrap_or(&mut self.newest)
+    fn block(&self, at: usize) -> Option<&'g Block> {
+        match self.older.get(at) {
+            Some(block) => Some(block),
+            None => self.newest,
+        }
     }
 
     /// The first block whose last element satisfies `late_enough`, else the newest.
     fn block_where(&self, late_enough: impl Fn(u32) -> bool) -> usize {
-        self.older.as_ref().map_or(0, |older| {
-            older.partition_point(|block| block.back().is_some_and(|&last| !late_enough(last)))
-        })
+        let is_early = |block: &Shared<Block>| block.last().is_some_and(|last| !late_enough(last));
+        self.older.partition_point(is_early)
     }
 
     /// The block and the place in it where `number` is or belongs.
@@ -94,130 +86,294 @@ impl Sequence {
     fn place_of(&self, number: u32, records: &Records) -> (usize, usize) {
         let time_us = records.time_us(number);
         let is_older = |one: u32| records.compare_at(one, number, time_us) == Ordering::Less;
-        let newest = self.older();
+        let newest = self.last();
         let near = (newest.saturating_sub(1)..=newest).rev().find(|&at| {
-            let first = self.block(at).front();
-            first.is_some_and(|&first| is_older(first))
+            let first = self.block(at).and_then(Block::first);
+            first.is_some_and(is_older)
         });
         let at = near.unwrap_or_else(|| self.block_where(|last| !is_older(last)));
         let block = self.block(at);
-        (at, block.len() - newer_than(block, is_older))
+        (
+            at,
+            block.map_or(0, |block| block.len() - newer_than(block, is_older)),
+        )
     }
+}
 
-    /// Puts `number` in its place; false if it was there.
-    pub(crate) fn insert(&mut self, number: u32, records: &Records) -> bool {
-        let time_us = records.time_us(number);
-        if time_us > self.newest_us || self.is_empty() {
-            self.newest_us = self.newest_us.max(time_us);
-            self.append(number);
-            return true;
-        }
-        let (at, place) = self.place_of(number, records);
-        let block = self.block_mut(at);
-        if block.get(place) == Some(&number) {
-            return false;
-        }
-        if at == 0 && place == 0 && block.len() >= BLOCK_MAX {
-            // Loading walks backwards in time; a full block at the old end needs no split.
-            let older = self.older.get_or_insert_default();
-            older.push_front(VecDeque::from([number]));
-            return true;
-        }
-        block.insert(place, number);
-        if block.len() > BLOCK_MAX {
-            let upper = block.split_off(BLOCK_MAX / 2);
-            let older = self.older.get_or_insert_default();
-            if at < older.len() {
-                older.insert(at + 1, upper);
-            } else {
-                older.push_back(std::mem::replace(&mut self.newest, upper));
-            }
-        }
-        true
-    }
+/// A walk towards older records.
+///
+/// It goes by cells, not by places: the oldest may be taken out meanwhile.
+#[derive(Debug, Clone)]
+pub(crate) struct Walk<'g> {
+    blocks: Blocks<'g>,
+    at: usize,
+    /// The cells of this block that are left.
+    cells: Range<usize>,
+}
 
-    fn append(&mut self, number: u32) {
-        if self.newest.len() >= BLOCK_MAX {
-            let full = std::mem::take(&mut self.newest);
-            self.older.get_or_insert_default().push_back(full);
-        }
-        if self.newest.len() == self.newest.capacity() {
-            self.newest
-                .reserve_exact(room_after(self.newest.len()) - self.newest.len());
-        }
-        self.newest.push_back(number);
-    }
-
-    fn drop_empty(&mut self, at: usize) {
-        let Some(older) = &mut self.older else {
-            self.newest = VecDeque::new();
-            return;
-        };
-        if at < older.len() {
-            older.remove(at);
-        } else {
-            self.newest = older.pop_back().unwrap_or_default();
-        }
-    }
-
-    /// Takes out the oldest.
-    pub(crate) fn pop_oldest(&mut self) -> Option<u32> {
-        let block = self.block_mut(0);
-        let number = block.pop_front();
-        if block.is_empty() {
-            self.drop_empty(0);
-        }
-        number
-    }
-
-    /// Takes out `number` wherever it is; false if it is not there.
-    pub(crate) fn remove(&mut self, number: u32, records: &Records) -> bool {
-        let (at, place) = self.place_of(number, records);
-        let block = self.block_mut(at);
-        if block.get(place) != Some(&number) {
-            return false;
-        }
-        block.remove(place);
-        if block.is_empty() {
-            self.drop_empty(at);
-        }
-        true
-    }
-
-    /// A walk from the newest, or from the first older than `before`.
-    pub(crate) fn walk(&self, before: Option<&Position>, records: &Records) -> Walk {
-        let Some(before) = before else {
-            return Walk {
-                block: self.older(),
-                end: self.newest.len(),
-            };
-        };
-        let block = self.block_where(|last| !records.is_older(last, before));
-        let end = self
-            .block(block)
-            .partition_point(|&one| records.is_older(one, before));
-        Walk { block, end }
-    }
+impl Iterator for Walk<'_> {
+    type Item = u32;
 
     /// The next older number.
     #[inline]
-    pub(crate) fn back(&self, walk: &mut Walk) -> Option<u32> {
-        while walk.end == 0 {
-            walk.block = walk.block.checked_sub(1)?;
-            walk.end = self.block(walk.block).len();
+    fn next(&mut self) -> Option<u32> {
+        loop {
+            if let Some(cell) = self.cells.next_back() {
+                return Some(self.blocks.block(self.at)?.cell(cell));
+            }
+            self.at = self.at.checked_sub(1)?;
+            self.cells = self.blocks.block(self.at)?.cells();
         }
-        walk.end -= 1;
-        self.block(walk.block).get(walk.end).copied()
+    }
+}
+
+impl Sequence {
+    #[inline]
+    fn blocks<'g>(&self, guard: &'g Guard) -> Blocks<'g> {
+        let older = self.older.load(Acquire, guard).as_ref();
+        Blocks {
+            older: older.map_or(&[], Vec::as_slice),
+            newest: self.newest.load(Acquire, guard).as_ref(),
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub(crate) fn is_empty(&self, guard: &Guard) -> bool {
+        self.newest(guard).is_none()
+    }
+
+    pub(crate) fn newest(&self, guard: &Guard) -> Option<u32> {
+        self.newest.load(Acquire, guard).as_ref()?.last()
+    }
+
+    pub(crate) fn oldest(&self, guard: &Guard) -> Option<u32> {
+        self.blocks(guard).block(0)?.first()
+    }
+
+    /// What the URI of the newest record began with.
+    pub(crate) fn prefix(&self) -> u32 {
+        self.prefix.load(Relaxed)
+    }
+
+    /// A number that another one follows if anything but the new end moved in between; odd while
+    /// something does.
+    pub(crate) fn turn(&self) -> u32 {
+        self.turn.load(Acquire)
+    }
+
+    /// Whether nothing but the ends moved since that turn, in whose midst nothing did.
+    pub(crate) fn is_still(&self, turn: u32) -> bool {
+        fence(Acquire);
+        turn.is_multiple_of(2) && self.turn.load(Relaxed) == turn
+    }
+
+    /// Makes a change that walks under way must notice.
+    fn moving<T>(&self, change: impl FnOnce() -> T) -> T {
+        let turn = self.turn.load(Relaxed);
+        self.turn.store(turn.wrapping_add(1), Relaxed);
+        fence(Release);
+        let outcome = change();
+        self.turn.store(turn.wrapping_add(2), Release);
+        outcome
+    }
+
+    /// A walk from the newest, or from the first older than `before`.
+    pub(crate) fn walk<'g>(
+        &self,
+        before: Option<&Position>,
+        records: &Records,
+        guard: &'g Guard,
+    ) -> Walk<'g> {
+        let blocks = self.blocks(guard);
+        let Some(before) = before else {
+            return Walk {
+                blocks,
+                at: blocks.last(),
+                cells: blocks.newest.map_or(0..0, Block::cells),
+            };
+        };
+        let at = blocks.block_where(|last| !records.is_older(last, before));
+        let older = |block: &Block| block.cells_where(|one| records.is_older(one, before));
+        Walk {
+            blocks,
+            at,
+            cells: blocks.block(at).map_or(0..0, older),
+        }
+    }
+}
+
+/// What the one writer does.
+impl Sequence {
+    /// Puts `number` in its place; false if it was there.
+    pub(crate) fn insert(&self, number: u32, records: &Records, guard: &Guard) -> bool {
+        let prefix = records.prefix(number).unwrap_or(u32::MAX);
+        self.prefix.store(prefix, Relaxed);
+        let time_us = records.time_us(number);
+        if time_us > self.newest_us.load(Relaxed) || self.is_empty(guard) {
+            let newest_us = self.newest_us.load(Relaxed).max(time_us);
+            self.newest_us.store(newest_us, Relaxed);
+            self.append(number, guard);
+            return true;
+        }
+        let blocks = self.blocks(guard);
+        let (at, place) = blocks.place_of(number, records);
+        let Some(block) = blocks.block(at) else {
+            return false;
+        };
+        if block.get(place) == Some(number) {
+            return false;
+        }
+        self.moving(|| self.insert_at(&blocks, at, place, number));
+        true
+    }
+
+    fn insert_at(&self, blocks: &Blocks<'_>, at: usize, place: usize, number: u32) {
+        let Some(block) = blocks.block(at) else {
+            return;
+        };
+        if at == 0 && place == 0 && block.len() >= BLOCK_MAX {
+            // Loading walks backwards in time; a full block at the old end needs no split.
+            self.edit_older(blocks, |older| {
+                older.insert(0, Shared::new(Block::last_of(number)))
+            });
+        } else if block.len() >= BLOCK_MAX {
+            let half = BLOCK_MAX / 2;
+            let (lower, upper) = (block.part(0, half), block.part(half, block.len()));
+            let put = match place.checked_sub(half) {
+                Some(place) => upper.insert(place, number),
+                None => lower.insert(place, number),
+            };
+            debug_assert!(put, "a half has room");
+            self.replace(blocks, at, upper);
+            // The list may be another one now, but what is at `at` still belongs there.
+            let guard = Guard::new();
+            let blocks = self.blocks(&guard);
+            self.edit_older(&blocks, |older| older.insert(at, Shared::new(lower)));
+        } else if !block.insert(place, number) {
+            let roomier = block.roomier(place == 0);
+            let put = roomier.insert(place, number);
+            debug_assert!(put, "it was made roomier");
+            self.replace(blocks, at, roomier);
+        }
+    }
+
+    /// Makes another block stand at `at`.
+    fn replace(&self, blocks: &Blocks<'_>, at: usize, block: Block) {
+        if at < blocks.last() {
+            self.edit_older(blocks, |older| {
+                if let Some(place) = older.get_mut(at) {
+                    *place = Shared::new(block);
+                }
+            });
+        } else {
+            drop(
+                self.newest
+                    .swap((Some(Shared::new(block)), Tag::None), Release),
+            );
+        }
+    }
+
+    /// Makes another list of all blocks but the newest.
+    fn edit_older(&self, blocks: &Blocks<'_>, edit: impl FnOnce(&mut Vec<Shared<Block>>)) {
+        let mut older = Vec::with_capacity(blocks.last() + 1);
+        older.extend_from_slice(blocks.older);
+        edit(&mut older);
+        let older = (!older.is_empty()).then(|| Owned::new(older));
+        drop(self.older.swap((older, Tag::None), Release));
+    }
+
+    fn append(&self, number: u32, guard: &Guard) {
+        let Some(newest) = self.newest.load(Relaxed, guard).as_ref() else {
+            let first = Shared::new(Block::of(number));
+            drop(self.newest.swap((Some(first), Tag::None), Release));
+            return;
+        };
+        if newest.append(number) {
+            return;
+        }
+        if newest.len() < BLOCK_MAX {
+            // Who walks the old one does not miss what was added after it began.
+            let roomier = newest.roomier(false);
+            let put = roomier.append(number);
+            debug_assert!(put, "it was made roomier");
+            drop(
+                self.newest
+                    .swap((Some(Shared::new(roomier)), Tag::None), Release),
+            );
+            return;
+        }
+        self.moving(|| {
+            let next = Shared::new(Block::of(number));
+            let (full, _) = self.newest.swap((Some(next), Tag::None), Release);
+            self.edit_older(&self.blocks(guard), |older| older.extend(full));
+        });
+    }
+
+    fn drop_empty(&self, blocks: &Blocks<'_>, at: usize) {
+        if at < blocks.last() {
+            self.edit_older(blocks, |older| {
+                older.remove(at);
+            });
+        } else {
+            let newest = blocks.older.last().cloned();
+            drop(self.newest.swap((newest, Tag::None), Release));
+            self.edit_older(blocks, |older| {
+                older.pop();
+            });
+        }
+    }
+
+    /// Takes out the oldest. A walk under way does not notice.
+    pub(crate) fn pop_oldest(&self, guard: &Guard) -> Option<u32> {
+        let blocks = self.blocks(guard);
+        let block = blocks.block(0)?;
+        let number = block.first()?;
+        if block.len() == 1 {
+            self.moving(|| {
+                block.remove(0);
+                self.drop_empty(&blocks, 0);
+            });
+        } else {
+            block.remove(0);
+        }
+        Some(number)
+    }
+
+    /// Takes out `number` wherever it is; false if it is not there.
+    pub(crate) fn remove(&self, number: u32, records: &Records, guard: &Guard) -> bool {
+        let blocks = self.blocks(guard);
+        let (at, place) = blocks.place_of(number, records);
+        let Some(block) = blocks.block(at) else {
+            return false;
+        };
+        if block.get(place) != Some(number) {
+            return false;
+        }
+        self.moving(|| {
+            block.remove(place);
+            if block.len() == 0 {
+                self.drop_empty(&blocks, at);
+            }
+        });
+        true
+    }
+
+    /// Lets go of everything; it must be empty.
+    pub(crate) fn clear(&self) {
+        drop(self.older.swap((None, Tag::None), Release));
+        drop(self.newest.swap((None, Tag::None), Release));
+        self.newest_us.store(i64::MIN, Relaxed);
+        self.prefix.store(u32::MAX, Relaxed);
     }
 }
 
 /// How many of a block are not older, searched from its new end by doubling
 /// steps and then by halves, so that the cost is that of how late a record is.
-fn newer_than(block: &VecDeque<u32>, is_older: impl Fn(u32) -> bool) -> usize {
+fn newer_than(block: &Block, is_older: impl Fn(u32) -> bool) -> usize {
     let length = block.len();
     let is_newer = |back: usize| {
         let one = length.checked_sub(back + 1).and_then(|at| block.get(at));
-        one.is_some_and(|&one| !is_older(one))
+        one.is_some_and(|one| !is_older(one))
     };
     let (mut low, mut high) = (0, 1);
     while is_newer(high - 1) {
@@ -240,37 +396,40 @@ fn newer_than(block: &VecDeque<u32>, is_older: impl Fn(u32) -> bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::RecordsWriter;
 
     fn records(times: &[i64]) -> (Records, Vec<u32>) {
-        let mut records = Records::default();
+        let records = Records::default();
+        let mut writer = RecordsWriter::default();
         let numbers = times
             .iter()
             .enumerate()
             .map(|(at, &time)| {
-                records.add(at as u64, time, &format!("at://a/b/{at:09}"), 1, &[1], None)
+                let uri = format!("at://a/b/{at:09}");
+                writer.add(&records, at as u64, time, &uri, 1, &[1], None)
             })
             .collect();
         (records, numbers)
     }
 
     fn walked(sequence: &Sequence, records: &Records, before: Option<&Position>) -> Vec<u32> {
-        let mut walk = sequence.walk(before, records);
-        std::iter::from_fn(|| sequence.back(&mut walk)).collect()
+        sequence.walk(before, records, &Guard::new()).collect()
     }
 
     #[test]
     fn any_order_of_arrival_gives_one_order() {
-        let times: Vec<i64> = (0..6_000).map(|at| (at * 7_919) % 2_000).collect();
+        let times: Vec<i64> = (0..20_000).map(|at| (at * 7_919) % 2_000).collect();
         let (records, numbers) = records(&times);
-        let mut sequence = Sequence::default();
+        let sequence = Sequence::default();
+        let guard = Guard::new();
         for &number in &numbers {
-            assert!(sequence.insert(number, &records));
-            assert!(!sequence.insert(number, &records));
+            assert!(sequence.insert(number, &records, &guard));
+            assert!(!sequence.insert(number, &records, &guard));
         }
         let mut expected = numbers.clone();
         expected.sort_by(|one, other| records.compare(*other, *one));
         assert_eq!(walked(&sequence, &records, None), expected);
-        for at in [0, 1, 999, 5_999] {
+        for at in [0, 1, 999, 19_999] {
             let before = records.position(expected[at]);
             assert_eq!(
                 walked(&sequence, &records, Some(&before)),
@@ -278,8 +437,8 @@ mod tests {
             );
         }
         for &number in expected.iter().step_by(3) {
-            assert!(sequence.remove(number, &records));
-            assert!(!sequence.remove(number, &records));
+            assert!(sequence.remove(number, &records, &guard));
+            assert!(!sequence.remove(number, &records, &guard));
         }
         let rest: Vec<u32> = expected
             .iter()
@@ -288,19 +447,26 @@ mod tests {
             .map(|(_, n)| *n)
             .collect();
         assert_eq!(walked(&sequence, &records, None), rest);
-        let mut oldest_first: Vec<u32> = std::iter::from_fn(|| sequence.pop_oldest()).collect();
+        let mut oldest_first: Vec<u32> =
+            std::iter::from_fn(|| sequence.pop_oldest(&guard)).collect();
         oldest_first.reverse();
         assert_eq!(oldest_first, rest);
-        assert!(sequence.is_empty());
+        assert!(sequence.is_empty(&guard));
+    }
+
+    #[test]
+    fn two_sequences_are_one_cache_line() {
+        assert_eq!(size_of::<Sequence>(), 32);
     }
 
     #[test]
     fn loading_backwards_gives_the_same_order() {
-        let times: Vec<i64> = (0..4_000).rev().collect();
+        let times: Vec<i64> = (0..14_000).rev().collect();
         let (records, numbers) = records(&times);
-        let mut sequence = Sequence::default();
+        let sequence = Sequence::default();
+        let guard = Guard::new();
         for &number in &numbers {
-            sequence.insert(number, &records);
+            sequence.insert(number, &records, &guard);
         }
         assert_eq!(walked(&sequence, &records, None), numbers);
     }

@@ -8,10 +8,14 @@
 //! A fan-out walks readers in that order, which is what makes a push cost one
 //! line of memory that the processor has already begun to fetch. A chunk whose
 //! rings were all given back is returned: rings that grow together leave whole
-//! chunks behind.
+//! chunks behind. Who still reads it keeps it until then.
 
+use crate::column::Column;
+use sdd::{AtomicShared, Guard, Shared, Tag};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Cells of a chunk of narrow rings: small, so that it is soon free again.
 const NARROW_CELLS: usize = 1 << 16;
@@ -21,20 +25,17 @@ const WIDE_CELLS: usize = 1 << 20;
 /// Rings of this width and more are wide.
 const WIDE: usize = 64;
 
+/// The cells of neighbouring rings.
+type Chunk = Box<[AtomicU32]>;
+
 /// Rings of `width` cells each.
 #[derive(Debug)]
 pub(crate) struct Slab {
     width: usize,
     /// Rings per chunk is two to this power.
     bits: u32,
-    /// Empty where all rings of a chunk are free.
-    chunks: Vec<Box<[u32]>>,
-    /// Rings in use, chunk by chunk.
-    used: Vec<u32>,
-    /// The lowest first, so that high chunks become free as a whole.
-    free: BinaryHeap<Reverse<u32>>,
-    next: u32,
-    allocated: usize,
+    /// None where all rings of a chunk are free.
+    chunks: Column<AtomicShared<Chunk>>,
 }
 
 impl Slab {
@@ -48,11 +49,7 @@ impl Slab {
         Self {
             width,
             bits: (cells / width).max(1).ilog2(),
-            chunks: Vec::new(),
-            used: Vec::new(),
-            free: BinaryHeap::new(),
-            next: 0,
-            allocated: 0,
+            chunks: Column::default(),
         }
     }
 
@@ -61,80 +58,106 @@ impl Slab {
         self.width
     }
 
-    pub(crate) fn take(&mut self) -> u32 {
+    /// The cells of a ring; none if all of its chunk are free.
+    #[inline]
+    pub(crate) fn cells<'g>(&self, ring: u32, guard: &'g Guard) -> &'g [AtomicU32] {
+        let chunk = self.chunks.get(ring >> self.bits);
+        let chunk = chunk.and_then(|chunk| chunk.load(Acquire, guard).as_ref());
+        chunk.map_or(&[], |chunk| self.part(chunk, ring))
+    }
+
+    /// The cells of a ring in its chunk.
+    #[inline]
+    fn part<'a>(&self, chunk: &'a Chunk, ring: u32) -> &'a [AtomicU32] {
+        let start = (ring & ((1 << self.bits) - 1)) as usize * self.width;
+        chunk.get(start..start + self.width).unwrap_or(&[])
+    }
+
+    fn chunk(&self) -> Chunk {
+        let cells = self.width << self.bits;
+        (0..cells).map(|_| AtomicU32::new(0)).collect()
+    }
+}
+
+/// What the one writer knows of a slab.
+#[derive(Debug, Default)]
+pub(crate) struct SlabWriter {
+    /// The same chunks, found with fewer steps.
+    chunks: Vec<Option<Shared<Chunk>>>,
+    /// Rings in use, chunk by chunk.
+    used: Vec<u32>,
+    /// The lowest first, so that high chunks become free as a whole.
+    free: BinaryHeap<Reverse<u32>>,
+    next: u32,
+    allocated: usize,
+}
+
+impl SlabWriter {
+    pub(crate) fn take(&mut self, slab: &Slab) -> u32 {
         let lowest = self.free.pop().map(|Reverse(ring)| ring);
         let ring = lowest.unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
         });
-        let at = (ring >> self.bits) as usize;
-        if at >= self.chunks.len() {
-            self.chunks.push(Box::default());
+        let at = (ring >> slab.bits) as usize;
+        if at >= self.used.len() {
             self.used.push(0);
+            self.chunks.push(None);
         }
-        if let (Some(chunk), Some(used)) = (self.chunks.get_mut(at), self.used.get_mut(at)) {
+        if let (Some(used), Some(chunk)) = (self.used.get_mut(at), self.chunks.get_mut(at)) {
             *used += 1;
-            if chunk.is_empty() {
-                *chunk = vec![0; self.width << self.bits].into_boxed_slice();
+            if chunk.is_none() {
+                *chunk = Some(Shared::new(slab.chunk()));
                 self.allocated += 1;
+                let shown = slab.chunks.slot(ring >> slab.bits);
+                drop(shown.swap((chunk.clone(), Tag::None), Release));
             }
         }
         ring
     }
 
-    /// A free ring below `ring`, taken, with the same cells; `ring` is given back.
-    pub(crate) fn sink(&mut self, ring: u32) -> Option<u32> {
-        let Reverse(lowest) = *self.free.peek()?;
-        if lowest >= ring {
-            return None;
-        }
-        let cells = self.cells(ring).to_vec();
-        let lower = self.take();
-        for (to, from) in self.cells_mut(lower).iter_mut().zip(cells) {
-            *to = from;
-        }
-        self.give_back(ring);
-        Some(lower)
+    /// The cells of a ring.
+    #[inline]
+    pub(crate) fn cells(&self, slab: &Slab, ring: u32) -> &[AtomicU32] {
+        let chunk = self.chunks.get((ring >> slab.bits) as usize);
+        let chunk = chunk.and_then(Option::as_ref);
+        chunk.map_or(&[], |chunk| slab.part(chunk, ring))
     }
 
-    pub(crate) fn give_back(&mut self, ring: u32) {
+    /// Whether a ring below this one is free.
+    pub(crate) fn has_below(&self, ring: u32) -> bool {
+        let lowest = self.free.peek();
+        lowest.is_some_and(|Reverse(lowest)| *lowest < ring)
+    }
+
+    /// The lowest free ring, taken, with the same cells; `ring` is given back.
+    pub(crate) fn sink(&mut self, slab: &Slab, ring: u32) -> u32 {
+        let lower = self.take(slab);
+        let cells = self.cells(slab, ring);
+        for (to, from) in self.cells(slab, lower).iter().zip(cells) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+        self.give_back(slab, ring);
+        lower
+    }
+
+    pub(crate) fn give_back(&mut self, slab: &Slab, ring: u32) {
         self.free.push(Reverse(ring));
-        let at = (ring >> self.bits) as usize;
-        if let (Some(chunk), Some(used)) = (self.chunks.get_mut(at), self.used.get_mut(at)) {
+        let at = (ring >> slab.bits) as usize;
+        if let (Some(used), Some(chunk)) = (self.used.get_mut(at), self.chunks.get_mut(at)) {
             *used -= 1;
             // The chunk being filled is kept, or a lone reader would make and drop it in turn.
-            if *used == 0 && self.next >> self.bits != at as u32 {
-                *chunk = Box::default();
+            if *used == 0 && self.next >> slab.bits != at as u32 {
+                *chunk = None;
                 self.allocated -= 1;
+                let shown = slab.chunks.slot(ring >> slab.bits);
+                drop(shown.swap((None, Tag::None), Release));
             }
         }
     }
 
-    #[inline]
-    fn place(&self, ring: u32) -> (usize, usize) {
-        let within = (ring & ((1 << self.bits) - 1)) as usize;
-        ((ring >> self.bits) as usize, within * self.width)
-    }
-
-    pub(crate) fn cells(&self, ring: u32) -> &[u32] {
-        let (chunk, start) = self.place(ring);
-        self.chunks
-            .get(chunk)
-            .and_then(|cells| cells.get(start..start + self.width))
-            .unwrap_or(&[])
-    }
-
-    pub(crate) fn cells_mut(&mut self, ring: u32) -> &mut [u32] {
-        let (chunk, start) = self.place(ring);
-        let width = self.width;
-        self.chunks
-            .get_mut(chunk)
-            .and_then(|cells| cells.get_mut(start..start + width))
-            .unwrap_or(&mut [])
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.allocated * (self.width << self.bits) * 4 + self.free.capacity() * 4
+    pub(crate) fn bytes(&self, slab: &Slab) -> usize {
+        self.allocated * (slab.width << slab.bits) * 4 + self.free.capacity() * 4
     }
 }
 
@@ -144,17 +167,21 @@ mod tests {
 
     #[test]
     fn a_chunk_whose_rings_are_all_free_is_returned_and_made_again() {
-        let mut slab = Slab::new(1 << 18);
-        let rings: Vec<u32> = (0..9).map(|_| slab.take()).collect();
-        let before = slab.bytes();
+        let (slab, mut writer) = (Slab::new(1 << 18), SlabWriter::default());
+        let guard = Guard::new();
+        let rings: Vec<u32> = (0..9).map(|_| writer.take(&slab)).collect();
+        let before = writer.bytes(&slab);
+        let reading = slab.cells(rings[0], &guard);
+        reading[3].store(5, Relaxed);
         for &ring in &rings[..4] {
-            slab.give_back(ring);
+            writer.give_back(&slab, ring);
         }
-        assert!(slab.bytes() < before);
-        assert!(slab.cells(rings[0]).is_empty());
-        let again = slab.take();
-        slab.cells_mut(again)[3] = 7;
-        assert_eq!(slab.cells(again)[3], 7);
-        assert_eq!(slab.cells(rings[5]).len(), 1 << 18);
+        assert!(writer.bytes(&slab) < before);
+        assert!(slab.cells(rings[0], &guard).is_empty());
+        assert_eq!(reading[3].load(Relaxed), 5, "who reads keeps it");
+        let again = writer.take(&slab);
+        slab.cells(again, &guard)[3].store(7, Relaxed);
+        assert_eq!(slab.cells(again, &guard)[3].load(Relaxed), 7);
+        assert_eq!(slab.cells(rings[5], &guard).len(), 1 << 18);
     }
 }

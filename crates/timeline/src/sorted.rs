@@ -5,10 +5,15 @@
 //! Never: a step whose cost grows with the set; the longest is one block moved
 //!        and, once in some hundred additions, one list of blocks.
 //!
+//! A copy of a set shares its blocks, but for the first: who reads one copy is
+//! not disturbed by what is added to the other.
+//!
 //! The order matters for speed: a fan-out walks readers by ascending number,
 //! so their timelines are touched in the order they lie in memory. It matters
 //! for truth as well: a background fan-out remembers the number it has come to
 //! and goes on from there whatever was added or removed in between.
+
+use std::sync::Arc;
 
 const BLOCK_MAX: usize = 1024;
 
@@ -32,7 +37,7 @@ pub(crate) fn room_after(len: usize) -> usize {
 pub(crate) struct Sorted {
     first: Vec<u32>,
     /// Boxed, because few sets have it and all would pay for its length.
-    rest: Option<Box<Vec<Vec<u32>>>>,
+    rest: Option<Box<Vec<Arc<Vec<u32>>>>>,
     len: usize,
 }
 
@@ -42,7 +47,7 @@ impl Sorted {
     }
 
     #[inline]
-    fn rest(&self) -> &[Vec<u32>] {
+    fn rest(&self) -> &[Arc<Vec<u32>>] {
         self.rest.as_deref().map_or(&[], Vec::as_slice)
     }
 
@@ -61,9 +66,10 @@ impl Sorted {
         }
         // Three quarters full, so that the next additions split nothing.
         let mut blocks = numbers.chunks(BLOCK_MAX / 4 * 3).map(<[u32]>::to_vec);
+        let first = blocks.next().unwrap_or_default();
         Self {
-            first: blocks.next().unwrap_or_default(),
-            rest: Some(Box::new(blocks.collect())),
+            first,
+            rest: Some(Box::new(blocks.map(Arc::new).collect())),
             len,
         }
     }
@@ -82,7 +88,7 @@ impl Sorted {
     fn block(&self, at: usize) -> &[u32] {
         match at.checked_sub(1) {
             None => &self.first,
-            Some(at) => self.rest().get(at).map_or(&[], Vec::as_slice),
+            Some(at) => self.rest().get(at).map_or(&[], |block| block.as_slice()),
         }
     }
 
@@ -92,8 +98,8 @@ impl Sorted {
             None => &mut self.first,
             Some(at) => {
                 let rest = self.rest.as_deref_mut();
-                rest.and_then(|rest| rest.get_mut(at))
-                    .expect("block_of names a block")
+                let block = rest.and_then(|rest| rest.get_mut(at));
+                Arc::make_mut(block.expect("block_of names a block"))
             }
         }
     }
@@ -124,7 +130,8 @@ impl Sorted {
         block.insert(place, number);
         if block.len() > BLOCK_MAX {
             let upper = block.split_off(BLOCK_MAX / 2);
-            self.rest.get_or_insert_default().insert(at, upper);
+            let rest = self.rest.get_or_insert_default();
+            rest.insert(at, Arc::new(upper));
         }
         self.len += 1;
         true
@@ -143,7 +150,7 @@ impl Sorted {
         {
             let next = rest.remove(at.saturating_sub(1));
             if at == 0 {
-                self.first = next;
+                self.first = Arc::unwrap_or_clone(next);
             }
         }
         self.len -= 1;
@@ -166,7 +173,7 @@ impl Sorted {
         let place = block.partition_point(|&member| member < number);
         let (_, tail) = block.split_at_checked(place).unwrap_or((&[], &[]));
         let (_, rest) = self.rest().split_at_checked(at).unwrap_or((&[], &[]));
-        std::iter::once(tail).chain(rest.iter().map(Vec::as_slice))
+        std::iter::once(tail).chain(rest.iter().map(|block| block.as_slice()))
     }
 
     /// The smallest members, to have them at hand: two cache lines of them.
@@ -179,19 +186,21 @@ impl Sorted {
     /// The largest member, to have it at hand.
     #[inline]
     pub(crate) fn touch_last(&self) -> u32 {
-        let last = self.rest().last().unwrap_or(&self.first).last();
-        last.copied().unwrap_or(0)
+        let last = self.rest().last().map_or(&self.first, |block| block);
+        last.last().copied().unwrap_or(0)
     }
 
     /// All members, ascending, in slices.
     pub(crate) fn slices(&self) -> impl Iterator<Item = &[u32]> {
-        std::iter::once(self.first.as_slice()).chain(self.rest().iter().map(Vec::as_slice))
+        let rest = self.rest().iter().map(|block| block.as_slice());
+        std::iter::once(self.first.as_slice()).chain(rest)
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let rest: usize = self.rest().iter().map(Vec::capacity).sum();
+        let rest: usize = self.rest().iter().map(|block| block.capacity()).sum();
         let blocks = self.rest.as_ref().map_or(0, |rest| rest.capacity() + 1);
-        (self.first.capacity() + rest) * 4 + blocks * size_of::<Vec<u32>>()
+        // Each block has two counts beside it, and a pointer to it.
+        (self.first.capacity() + rest) * 4 + blocks * (size_of::<Vec<u32>>() + 24)
     }
 }
 
@@ -271,6 +280,7 @@ impl Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn a_growing_list_has_room_for_one_more_and_at_most_for_a_quarter_more() {
@@ -283,7 +293,17 @@ mod tests {
         }
         assert_eq!([0, 2, 16, 64, 80].map(room_after), [2, 4, 20, 80, 96]);
     }
-    use std::collections::BTreeSet;
+    #[test]
+    fn a_copy_is_not_disturbed_by_what_is_added_to_the_other() {
+        let mut ours = Sorted::from_unsorted((0..5_000).map(|at| at * 2).collect());
+        let copy = ours.clone();
+        for number in [1, 3_001, 9_999, 4_444] {
+            ours.insert(number);
+        }
+        ours.remove(8_888);
+        assert!(copy.iter().eq((0..5_000).map(|at| at * 2)));
+        assert!(ours.contains(3_001) && !ours.contains(8_888));
+    }
 
     #[test]
     fn a_set_agrees_with_the_standard_one_through_splits_and_joins() {

@@ -11,10 +11,12 @@
 //! enter no ring, and the pass takes them out of each. The same pass notices
 //! readers that have been away and rebuilds rings after unfollows.
 
-use crate::feed::{Feed, Leaving};
+use crate::feed::{FeedWriter, Job, Joining, Leaving};
+use crate::lane::LaneWriter;
 use crate::readers::Stage;
 use crate::ring::Push;
-use crate::rings::Pushed;
+use sdd::Guard;
+use std::sync::Arc;
 
 /// Pushes of one background fan-out before the next has its turn.
 const TURN: usize = 2_048;
@@ -22,16 +24,6 @@ const TURN: usize = 2_048;
 const REMOVED_SHARE: usize = 8;
 /// Keys of a reader joined or left in one turn.
 const SLICE: usize = 512;
-
-/// A turn of a fan-out that was made while others read.
-#[derive(Debug, Default)]
-pub(crate) struct Carried {
-    pushed: Pushed,
-    put_off: Vec<Push>,
-    looked_at: usize,
-    /// Where the fan-out goes on; `None` if it is done.
-    next_slot: Option<u32>,
-}
 
 /// Where the sweep of one feed stands.
 #[derive(Debug, Default)]
@@ -60,15 +52,14 @@ impl Sweep {
         self.pass.is_none()
     }
 
-    /// Enters readers, lets others go and sweeps, a share of work each; what is left of the last.
-    pub(crate) fn tend(&mut self, feed: &mut Feed, due: Due, now_us: i64, share: usize) -> usize {
-        let mut left = feed.step_joining(share);
-        left = feed.step_leaving(left + share);
-        self.step(feed, due, now_us, left + share)
-    }
-
     /// Does at most about `work` units; what is left of them.
-    fn step(&mut self, feed: &mut Feed, due: Due, now_us: i64, work: usize) -> usize {
+    pub(crate) fn step(
+        &mut self,
+        feed: &mut FeedWriter,
+        due: Due,
+        now_us: i64,
+        work: usize,
+    ) -> usize {
         let mut left = work;
         if self.pass.is_none() && self.is_due(feed, due, now_us) {
             self.last_pass_us = Some(now_us);
@@ -85,6 +76,7 @@ impl Sweep {
         let Some(pass) = &mut self.pass else {
             return left;
         };
+        let guard = Guard::new();
         while !pass.rings_done && left > 0 {
             if pass.next_slot >= feed.readers.slots_end() {
                 pass.rings_done = true;
@@ -93,12 +85,12 @@ impl Sweep {
                 break;
             }
             let is_clean = pass.doomed.iter().all(Vec::is_empty);
-            let work = feed.sweep_slot(pass.next_slot, is_clean, due.ttl_us, now_us);
+            let work = feed.sweep_slot(pass.next_slot, is_clean, due.ttl_us, now_us, &guard);
             left = left.saturating_sub(work);
             pass.next_slot += 1;
         }
         if pass.rings_done {
-            left = feed.bury(&mut pass.doomed, left);
+            left = feed.bury(&mut pass.doomed, left, &guard);
             if pass.doomed.iter().all(Vec::is_empty) {
                 self.pass = None;
                 feed.tally.sweeps += 1;
@@ -108,7 +100,7 @@ impl Sweep {
         left
     }
 
-    fn is_due(&self, feed: &Feed, due: Due, now_us: i64) -> bool {
+    fn is_due(&self, feed: &FeedWriter, due: Due, now_us: i64) -> bool {
         let removed: usize = feed.lanes.iter().map(|lane| lane.removed.len()).sum();
         let records: usize = feed.lanes.iter().map(|lane| lane.records.live()).sum();
         let pause_us = (due.ttl_us / 16).max(1);
@@ -121,44 +113,54 @@ impl Sweep {
     }
 }
 
-impl Feed {
+impl FeedWriter {
     /// Looks after one reader; the work it took. Where nothing is doomed
     /// (`is_clean`) no ring needs to be searched.
-    fn sweep_slot(&mut self, slot: u32, is_clean: bool, ttl_us: i64, now_us: i64) -> usize {
-        let Some(reader) = self.readers.get(slot) else {
+    fn sweep_slot(
+        &mut self,
+        slot: u32,
+        is_clean: bool,
+        ttl_us: i64,
+        now_us: i64,
+        guard: &Guard,
+    ) -> usize {
+        let readers = &self.feed.readers;
+        let Some(reader) = readers.get(slot, guard) else {
             return 1;
         };
-        let (stage, unfollowed) = (reader.stage, reader.unfollowed);
-        if self.readers.is_away(slot, now_us, ttl_us) {
-            self.hibernate(slot);
+        if readers.is_away(slot, now_us, ttl_us) {
+            self.hibernate(slot, guard);
             return 8;
         }
-        if stage != Stage::Ready {
+        if reader.stage() != Stage::Ready {
             return 1;
         }
-        if unfollowed {
-            self.build_rings(slot);
+        if reader.unfollowed() {
+            self.build_rings(slot, guard);
             return 512;
         }
         let mut work = 1;
-        for lane in &mut self.lanes {
+        for LaneWriter { lane, rings, .. } in &mut self.lanes {
             if !is_clean {
-                work += 1 + lane.rings.ring(slot).map_or(0, |ring| ring.len()) / 8;
-                lane.rings.compact(slot, &lane.records);
+                let ring = lane.rings.ring(slot, guard);
+                work += 1 + ring.map_or(0, |ring| ring.len()) / 8;
+                rings.compact(&lane.rings, slot, &lane.records);
             }
-            lane.rings.sink(slot);
+            rings.sink(&lane.rings, slot);
         }
         work
     }
 
     /// Frees the numbers of records that no list but outbox and window holds.
-    fn bury(&mut self, doomed: &mut [Vec<u32>], work: usize) -> usize {
+    fn bury(&mut self, doomed: &mut [Vec<u32>], work: usize, guard: &Guard) -> usize {
         let mut left = work;
+        let journal = &self.feed.journal;
         for (lane, doomed) in self.lanes.iter_mut().zip(doomed) {
             while left > 0
                 && let Some(number) = doomed.pop()
             {
-                lane.bury(number);
+                lane.bury(number, journal, guard);
+                journal.close();
                 left = left.saturating_sub(4);
             }
         }
@@ -167,7 +169,7 @@ impl Feed {
 
     fn drop_gone_jobs(&mut self) {
         let mut ended = Vec::new();
-        let lanes = &self.lanes;
+        let lanes = &self.feed.lanes;
         self.jobs.retain(|job| {
             let gone = lanes
                 .get(job.lane_at)
@@ -183,72 +185,23 @@ impl Feed {
     }
 
     fn settle_audience(&mut self) {
-        if let Some(floor_us) = self.lanes.iter().map(|lane| lane.floor_us).min() {
+        if let Some(floor_us) = self.feed.lanes.iter().map(|lane| lane.floor_us()).min() {
             self.audience.settle(floor_us);
         }
     }
 
     /// Carries the waiting fan-outs on, each in turn; what is left of `work`.
+    ///
+    /// Until a fan-out ends, its key is merged by every read; so a push more or less changes no page.
     pub(crate) fn step_jobs(&mut self, work: usize) -> usize {
         let mut left = work;
         while left > 0
-            && let Some(mut carried) = self.carry(left.min(TURN))
+            && let Some(mut job) = self.jobs.pop_front()
         {
-            left = left.saturating_sub(carried.looked_at.max(1));
-            while !self.land(&mut carried, usize::MAX) {}
-        }
-        left
-    }
-
-    /// Carries on the fan-out whose turn it is by at most so many pushes, as far as lines take them
-    /// by themselves; others may read meanwhile. `None` if no fan-out waits.
-    ///
-    /// [`Feed::land`] must follow until it says true, before anything else changes. Until the fan-out
-    /// ends, its key is merged by every read; so a push more or less changes no page.
-    pub(crate) fn carry(&self, turn: usize) -> Option<Carried> {
-        let job = self.jobs.front()?;
-        let mut carried = Carried::default();
-        let lane = self.lanes.get(job.lane_at);
-        let Some(lane) = lane.filter(|lane| !lane.records.is_gone(job.number)) else {
-            return Some(carried);
-        };
-        let time_us = lane.records.time_us(job.number);
-        let mut last = None;
-        let followers = self.audience.followers(job.key);
-        for slots in followers.slices_from(job.next_slot) {
-            let (slots, _) = slots
-                .split_at_checked(turn - carried.looked_at)
-                .unwrap_or((slots, &[]));
-            let pushed = &mut carried.pushed;
-            let put_off = &mut carried.put_off;
-            *pushed += lane.rings.push_ahead(slots, job.number, time_us, put_off);
-            carried.looked_at += slots.len();
-            last = slots.last().copied().or(last);
-            if carried.looked_at == turn {
-                carried.next_slot = last.and_then(|slot| slot.checked_add(1));
-                break;
-            }
-        }
-        Some(carried)
-    }
-
-    /// Makes some of the pushes that were put off. True once all are made; then the next fan-out has
-    /// its turn.
-    pub(crate) fn land(&mut self, carried: &mut Carried, work: usize) -> bool {
-        let Some(job) = self.jobs.front() else {
-            return true;
-        };
-        if let Some(lane) = self.lanes.get_mut(job.lane_at) {
-            let rest = carried.put_off.len().saturating_sub(work);
-            let some = carried.put_off.split_off(rest);
-            let pushed = std::mem::take(&mut carried.pushed);
-            self.tally.pushes += lane.rings.land(pushed, &some, &lane.records);
-        }
-        if !carried.put_off.is_empty() {
-            return false;
-        }
-        if let Some(mut job) = self.jobs.pop_front() {
-            match carried.next_slot {
+            let turn = left.min(TURN);
+            let (looked_at, next_slot) = self.push_to_some(&job, turn);
+            left = left.saturating_sub(looked_at.max(1));
+            match next_slot {
                 Some(next) => {
                     job.next_slot = next;
                     self.jobs.push_back(job);
@@ -256,36 +209,63 @@ impl Feed {
                 None => self.audience.fanout_ends(job.key),
             }
         }
-        true
+        left
+    }
+
+    /// Pushes a record to at most `turn` readers more; to how many, and where it goes on, if it does.
+    fn push_to_some(&mut self, job: &Job, turn: usize) -> (usize, Option<u32>) {
+        let Some(LaneWriter { lane, rings, .. }) = self.lanes.get_mut(job.lane_at) else {
+            return (0, None);
+        };
+        if lane.records.is_gone(job.number) {
+            return (0, None);
+        }
+        let time_us = lane.records.time_us(job.number);
+        let (mut looked_at, mut last) = (0, None);
+        let followers = self.audience.followers(job.key);
+        for slots in followers.slices_from(job.next_slot) {
+            let (slots, _) = slots
+                .split_at_checked(turn - looked_at)
+                .unwrap_or((slots, &[]));
+            let push = |&slot: &u32| Push {
+                slot,
+                number: job.number,
+                time_us,
+            };
+            self.tally.pushes += rings.push_each(&lane.rings, slots, push, &lane.records);
+            looked_at += slots.len();
+            last = slots.last().copied().or(last);
+            if looked_at == turn {
+                return (looked_at, last.and_then(|slot| slot.checked_add(1)));
+            }
+        }
+        (looked_at, None)
     }
 
     /// Enters waiting readers into the lists of their keys.
     pub(crate) fn step_joining(&mut self, work: usize) -> usize {
         let mut left = work;
+        let feed = Arc::clone(&self.feed);
         while left > 0
-            && let Some(slot) = self.joining.pop_front()
+            && let Some(Joining { slot, next_key }) = self.joining.pop_front()
         {
-            let Some(reader) = self.readers.get(slot) else {
+            let guard = Guard::new();
+            let Some(reader) = feed.readers.get(slot, &guard) else {
                 continue;
             };
-            let Stage::Joining(next) = reader.stage else {
-                continue;
-            };
-            let keys: Vec<u32> = reader.follows.members().from(next).take(SLICE).collect();
+            let keys = reader.follows.members().from(next_key);
+            let keys: Vec<u32> = keys.take(SLICE).collect();
             self.audience.warm(&keys);
             for &key in &keys {
                 self.audience.join(key, slot);
             }
             left = left.saturating_sub(keys.len().max(1));
             match keys.last().and_then(|last| last.checked_add(1)) {
-                Some(next) if keys.len() == SLICE => {
-                    if let Some(reader) = self.readers.get_mut(slot) {
-                        reader.stage = Stage::Joining(next);
-                    }
-                    self.joining.push_back(slot);
+                Some(next_key) if keys.len() == SLICE => {
+                    self.joining.push_back(Joining { slot, next_key });
                 }
                 _ => {
-                    self.build_rings(slot);
+                    self.build_rings(slot, &guard);
                     left = left.saturating_sub(512);
                 }
             }
@@ -304,10 +284,11 @@ impl Feed {
                 follows,
                 next_key,
             } = leaving;
+            let guard = Guard::new();
             let keys: Vec<u32> = follows.members().from(next_key).take(SLICE).collect();
             self.audience.warm(&keys);
             for &key in &keys {
-                self.leave_key(key, slot);
+                self.leave_key(key, slot, &guard);
             }
             left = left.saturating_sub(keys.len().max(1));
             match keys.last().and_then(|last| last.checked_add(1)) {

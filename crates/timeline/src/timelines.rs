@@ -1,27 +1,29 @@
 //! Timelines: the engine, as the rest of the product sees it.
 //!
-//! In:    every change drawn from the outbox, in its order, by one writer; and
-//!        reads, by anybody, between the writer's batches.
-//! Out:   pages that are exact as of the position drawn so far.
+//! In:    every change drawn from the outbox, in its order, by one writer.
+//! Out:   [`Pages`], which anybody reads meanwhile.
 //! Never: I/O, a clock, an answer that may be wrong. What the engine cannot
-//!        answer wholly it leaves wholly to the store.
+//!        answer wholly it leaves wholly to the store. No reader is waited for.
 //!
 //! How to use it: make it as of a position of the outbox; insert the store's
 //! records newest first until [`Timelines::is_window_full`] or none are left;
 //! say [`Timelines::loaded`] for each target; then draw the outbox, calling
-//! [`Timelines::begin`] before the changes of each position, and
+//! [`Timelines::begin`] before the changes of each position,
+//! [`Timelines::end`] after those that are to be seen together, and
 //! [`Timelines::step`] between batches.
 
-use crate::ahead::fetch;
-use crate::feed::{Feed, Registered};
-use crate::lane::{Inserted, NewRecord};
-use crate::page::{Entry, Read, Request};
-use crate::reading::{Cold, Inspection, Reading};
+use crate::feed::{FeedWriter, Registered};
+use crate::journal::Change;
+use crate::lane::{Inserted, LaneWriter, NewRecord};
+use crate::page::{Page, Read, Request};
+use crate::pages::{Engine, Pages};
+use crate::reading::{Cold, Inspection};
 use crate::settings::{KeyId, RecordId, Settings};
-use crate::shards::Quick;
-use crate::sweep::{self, Due, Sweep};
+use crate::sweep::{Due, Sweep};
 use crate::warm::BATCH;
-use std::collections::HashSet;
+use sdd::{AtomicOwned, Guard, Owned, Tag};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
 
 /// What the engine holds and has done; for metrics.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -58,33 +60,21 @@ pub struct Stats {
     pub reader_bytes: usize,
 }
 
-/// Turns of fan-outs that were made while others read, and what is left of them.
-#[derive(Debug, Default)]
-pub struct Carried {
-    turns: Vec<(usize, sweep::Carried)>,
-}
-
-impl Carried {
-    /// Whether nothing is left.
-    pub fn is_empty(&self) -> bool {
-        self.turns.is_empty()
-    }
-}
-
 /// Whether background work of a feed waits.
-fn is_busy(feed: &Feed, sweep: &Sweep) -> bool {
+fn is_busy(feed: &FeedWriter, sweep: &Sweep) -> bool {
     !feed.jobs.is_empty()
         || !feed.joining.is_empty()
         || !feed.leaving.is_empty()
         || !sweep.is_idle()
 }
 
-/// The in-memory timelines of all feeds.
+/// The in-memory timelines of all feeds, for their one writer.
 #[derive(Debug)]
 pub struct Timelines {
-    feeds: Vec<(Feed, Sweep)>,
-    /// Accounts hidden from everybody.
-    accounts: HashSet<u32, Quick>,
+    feeds: Vec<(FeedWriter, Sweep)>,
+    engine: Arc<Engine>,
+    pages: Pages,
+    /// The changes that are being made belong here.
     position: u64,
     settings: Settings,
 }
@@ -92,20 +82,44 @@ pub struct Timelines {
 impl Timelines {
     /// An empty engine that will be loaded as of `position` of the outbox.
     pub fn new(settings: Settings, position: u64) -> Self {
-        let mut feeds: Vec<(Feed, Sweep)> = settings
+        let new = |spec| FeedWriter::new(spec, &settings, position);
+        let feeds: Vec<(FeedWriter, Sweep)> = settings
             .feeds
             .iter()
-            .map(|spec| (Feed::new(spec, &settings), Sweep::default()))
+            .map(|spec| (new(spec), Sweep::default()))
             .collect();
-        for (feed, _) in &mut feeds {
-            feed.changes.forget(position);
-        }
+        let seen = feeds.iter().map(|(feed, _)| Arc::clone(&feed.feed));
+        let engine = Arc::new(Engine::new(
+            seen.collect(),
+            position,
+            settings.page_scan_max,
+            settings.window_scan_max,
+        ));
+        let pages = Pages {
+            stand: Arc::new(AtomicOwned::new(Arc::clone(&engine))),
+        };
         Self {
             feeds,
-            accounts: HashSet::default(),
+            engine,
+            pages,
             position,
             settings,
         }
+    }
+
+    /// The same engine for its readers.
+    pub fn pages(&self) -> Pages {
+        self.pages.clone()
+    }
+
+    /// Has `other` answer from now on, also those who read the pages of this one.
+    pub fn replace(&mut self, other: Self) {
+        let engine = Owned::new(Arc::clone(&other.engine));
+        drop(self.pages.stand.swap((Some(engine), Tag::None), Release));
+        *self = Self {
+            pages: self.pages.clone(),
+            ..other
+        };
     }
 
     /// The position drawn so far.
@@ -113,12 +127,16 @@ impl Timelines {
         self.position
     }
 
-    /// The changes that follow belong to this position of the outbox.
-    ///
-    /// Positions never go back. All changes of one position must be made
-    /// before the next read.
+    /// The changes that follow belong to this position of the outbox. Positions never go back.
     pub fn begin(&mut self, position: u64) {
         self.position = self.position.max(position);
+        self.engine.moves();
+    }
+
+    /// All changes of the positions begun are made. Who reads sees all of those since the last
+    /// such call, or none; a page that one of them concerns waits for this, or the store answers it.
+    pub fn end(&mut self) {
+        self.engine.stands_at(self.position);
     }
 
     /// Whether loading further back would only evict what was loaded.
@@ -129,12 +147,13 @@ impl Timelines {
     /// Ends the loading of a target. Everything later than `floor_us` has been
     /// inserted; `None` says that the store holds nothing else.
     pub fn loaded(&mut self, feed: usize, target: usize, floor_us: Option<i64>) {
-        if let Some((feed, _)) = self.feeds.get_mut(feed)
-            && let Some(lane) = feed.lanes.get_mut(target)
-        {
-            lane.loading = false;
-            lane.floor_us = lane.floor_us.max(floor_us.unwrap_or(i64::MIN));
+        if let Some(lane) = self.lane_mut(feed, target) {
+            lane.loaded(floor_us.unwrap_or(i64::MIN));
         }
+    }
+
+    fn lane_mut(&mut self, feed: usize, target: usize) -> Option<&mut LaneWriter> {
+        self.feeds.get_mut(feed)?.0.lanes.get_mut(target)
     }
 
     /// A record appeared, or changed its time, keys or URI.
@@ -142,10 +161,11 @@ impl Timelines {
         let Some((feed, _)) = self.feeds.get_mut(feed) else {
             return Inserted::Below;
         };
-        let outcome = feed.insert(target, &record);
+        let guard = Guard::new();
+        let outcome = feed.insert(target, &record, &guard);
         feed.send_taken(target);
         if outcome == Inserted::Taken {
-            self.keep_the_window();
+            self.keep_the_window(&guard);
         }
         outcome
     }
@@ -157,17 +177,18 @@ impl Timelines {
             let Some((feed, _)) = self.feeds.get_mut(feed) else {
                 return;
             };
-            feed.warm(target, some);
+            let guard = Guard::new();
+            feed.warm(target, some, &guard);
             for record in some {
-                feed.insert(target, record);
+                feed.insert(target, record, &guard);
             }
             feed.send_taken(target);
-            self.keep_the_window();
+            self.keep_the_window(&guard);
         }
     }
 
-    fn keep_the_window(&mut self) {
-        while self.records() > self.settings.window_records_max() && self.evict() {}
+    fn keep_the_window(&mut self, guard: &Guard) {
+        while self.records() > self.settings.window_records_max() && self.evict(guard) {}
     }
 
     fn records(&self) -> usize {
@@ -176,21 +197,22 @@ impl Timelines {
     }
 
     /// Lets the oldest record of all lanes leave.
-    fn evict(&mut self) -> bool {
+    fn evict(&mut self, guard: &Guard) -> bool {
         let lanes = self.feeds.iter_mut().flat_map(|(feed, _)| &mut feed.lanes);
         let oldest = lanes
-            .filter(|lane| lane.oldest_us().is_some())
-            .min_by_key(|lane| lane.oldest_us());
-        oldest.is_some_and(|lane| lane.evict())
+            .filter_map(|lane| Some((lane.oldest_us(guard)?, lane)))
+            .min_by_key(|(oldest_us, _)| *oldest_us);
+        oldest.is_some_and(|(_, lane)| lane.evict(guard))
     }
 
     /// A record is gone from every feed; false if it was in none.
     pub fn remove(&mut self, RecordId(id): RecordId) -> bool {
         let mut found = false;
+        let guard = Guard::new();
         for (feed, _) in &mut self.feeds {
             for lane in &mut feed.lanes {
                 if let Some(number) = lane.records.number_of(id) {
-                    found |= lane.take_out(number);
+                    found |= lane.take_out(number, &feed.feed.journal, &guard);
                 }
             }
         }
@@ -206,45 +228,44 @@ impl Timelines {
             return false;
         };
         match lane.records.number_of(id) {
-            Some(number) => lane.take_out(number),
+            Some(number) => lane.take_out(number, &feed.feed.journal, &Guard::new()),
             None => false,
         }
     }
 
     /// An account is hidden from everybody, or shown again.
     pub fn account(&mut self, KeyId(author): KeyId, hidden: bool) {
-        if hidden {
-            self.accounts.insert(author);
-        } else {
-            self.accounts.remove(&author);
+        for (feed, _) in &self.feeds {
+            feed.feed.journal.open(Change::All);
         }
+        self.engine.accounts.set(author, hidden);
     }
 
     /// One follow record more. Two for one key count twice.
     pub fn follow(&mut self, feed: usize, KeyId(reader): KeyId, KeyId(key): KeyId) {
         if let Some((feed, _)) = self.feeds.get_mut(feed) {
-            feed.follow(self.position, reader, key);
+            feed.follow(self.position, reader, key, &Guard::new());
         }
     }
 
     /// One follow record less.
     pub fn unfollow(&mut self, feed: usize, KeyId(reader): KeyId, KeyId(key): KeyId) {
         if let Some((feed, _)) = self.feeds.get_mut(feed) {
-            feed.unfollow(self.position, reader, key);
+            feed.unfollow(self.position, reader, key, &Guard::new());
         }
     }
 
     /// One mute or block of an author by a reader more.
     pub fn hide(&mut self, feed: usize, KeyId(reader): KeyId, KeyId(author): KeyId) {
         if let Some((feed, _)) = self.feeds.get_mut(feed) {
-            feed.hide(self.position, reader, author, true);
+            feed.hide(self.position, reader, author, true, &Guard::new());
         }
     }
 
     /// One mute or block of an author by a reader less.
     pub fn unhide(&mut self, feed: usize, KeyId(reader): KeyId, KeyId(author): KeyId) {
         if let Some((feed, _)) = self.feeds.get_mut(feed) {
-            feed.hide(self.position, reader, author, false);
+            feed.hide(self.position, reader, author, false, &Guard::new());
         }
     }
 
@@ -268,7 +289,8 @@ impl Timelines {
         let Some((feed, _)) = self.feeds.get_mut(feed) else {
             return Registered::Full;
         };
-        if bytes >= self.settings.reader_bytes_max && feed.readers.slot_of(reader).is_none() {
+        let is_new = feed.feed.readers.slot_of(reader).is_none();
+        if bytes >= self.settings.reader_bytes_max && is_new {
             return Registered::Full;
         }
         feed.register(reader, cold.follows, cold.hidden, cold.as_of, now_us)
@@ -277,144 +299,53 @@ impl Timelines {
     /// Lets a reader hibernate at once; its next read is cold.
     pub fn hibernate(&mut self, feed: usize, KeyId(reader): KeyId) {
         if let Some((feed, _)) = self.feeds.get_mut(feed)
-            && let Some(slot) = feed.readers.slot_of(reader)
+            && let Some(slot) = feed.feed.readers.slot_of(reader)
         {
-            feed.hibernate(slot);
-        }
-    }
-
-    fn reading(&self) -> Reading<'_> {
-        Reading {
-            accounts: &self.accounts,
-            position: self.position,
-            page_scan_max: self.settings.page_scan_max,
-            window_scan_max: self.settings.window_scan_max,
+            feed.hibernate(slot, &Guard::new());
         }
     }
 
     /// The page of an active reader.
     pub fn read(&self, request: &Request<'_>) -> Read {
-        match self.feeds.get(request.feed) {
-            Some((feed, _)) => feed.read(request, &self.reading()),
-            None => Read::Below,
-        }
-    }
-
-    /// Appends the URIs of entries that were just read, and where each ends; of one that is not
-    /// here any more there is nothing.
-    pub fn push_uris(
-        &self,
-        feed: usize,
-        entries: &[Entry],
-        text: &mut Vec<u8>,
-        ends: &mut Vec<usize>,
-    ) {
-        let lanes = self
-            .feeds
-            .get(feed)
-            .map_or(&[][..], |(feed, _)| &feed.lanes);
-        let touch = |entry: &Entry| {
-            let lane = lanes.get(entry.target);
-            lane.map_or(0, |lane| lane.records.touch_uri(entry.number))
-        };
-        fetch(entries.iter().map(touch));
-        for entry in entries {
-            let RecordId(id) = entry.id;
-            if let Some(lane) = lanes.get(entry.target) {
-                lane.records.push_uri(entry.number, id, text);
-            }
-            ends.push(text.len());
-        }
+        self.pages.read(request, |_, page: Page| page)
     }
 
     /// The page of a reader whose follows the caller loaded.
-    ///
-    /// [`Read::Cold`] says that they do not hold at the engine's position: it
-    /// has not drawn as far, or the reader changed them since.
     pub fn read_cold(&self, request: &Request<'_>, cold: &Cold<'_>) -> Read {
-        match self.feeds.get(request.feed) {
-            Some((feed, _)) => feed.read_cold(request, cold, &self.reading()),
-            None => Read::Below,
-        }
+        self.pages.read_cold(request, cold, |_, page: Page| page)
     }
 
-    /// Background work, about `work` units of a push each; true if more waits.
+    /// Background work, about `work` units of a push each; true if more waits. Not between
+    /// [`Timelines::begin`] and [`Timelines::end`].
     ///
     /// Fan-outs, joining, leaving and sweeping each get a share, so none waits
     /// for another to end.
     pub fn step(&mut self, now_us: i64, work: usize) -> bool {
         let mut waiting = false;
-        let share = self.share(work);
-        let due = self.due();
+        let share = (work / self.feeds.len().max(1) / 4).max(1);
+        let due = Due {
+            ttl_us: self.settings.ttl_us,
+            removed_max: self.settings.removed_max,
+        };
         for (feed, sweep) in &mut self.feeds {
-            let left = sweep.tend(feed, due, now_us, share);
+            let left = feed.step_joining(share);
+            let left = feed.step_leaving(left + share);
+            let left = sweep.step(feed, due, now_us, left + share);
             feed.step_jobs(left + share);
             waiting |= is_busy(feed, sweep);
         }
         waiting
     }
 
-    /// The same without fan-outs, which [`Timelines::carry`] carries on while others read.
-    pub fn tend(&mut self, now_us: i64, work: usize) -> bool {
-        let mut waiting = false;
-        let share = self.share(work);
-        let due = self.due();
-        for (feed, sweep) in &mut self.feeds {
-            sweep.tend(feed, due, now_us, share);
-            waiting |= is_busy(feed, sweep);
-        }
-        waiting
-    }
-
-    /// Carries fan-outs on, about `work` pushes, as far as they can be while others read.
-    ///
-    /// Pages may be read meanwhile, and are exact. [`Timelines::land`] must follow until nothing is
-    /// left, before anything else changes and before this is called again.
-    pub fn carry(&self, work: usize) -> Carried {
-        let turn = (work / self.feeds.len().max(1)).max(1);
-        let feeds = self.feeds.iter().enumerate();
-        Carried {
-            turns: feeds
-                .filter_map(|(at, (feed, _))| Some((at, feed.carry(turn)?)))
-                .collect(),
-        }
-    }
-
-    /// Makes the pushes that [`Timelines::carry`] had to put off, at most about `work` of them.
-    pub fn land(&mut self, carried: &mut Carried, work: usize) {
-        let Some((at, turn)) = carried.turns.last_mut() else {
-            return;
-        };
-        let landed = match self.feeds.get_mut(*at) {
-            Some((feed, _)) => feed.land(turn, work),
-            None => true,
-        };
-        if landed {
-            carried.turns.pop();
-        }
-    }
-
-    /// What each kind of background work of a feed may take.
-    fn share(&self, work: usize) -> usize {
-        (work / self.feeds.len().max(1) / 4).max(1)
-    }
-
-    fn due(&self) -> Due {
-        Due {
-            ttl_us: self.settings.ttl_us,
-            removed_max: self.settings.removed_max,
-        }
-    }
-
     /// How an active reader stands; `None` if it is cold.
     pub fn inspect(&self, feed: usize, target: usize, KeyId(reader): KeyId) -> Option<Inspection> {
-        self.feeds.get(feed)?.0.inspect(target, reader)
+        self.feeds.get(feed)?.0.feed.inspect(target, reader)
     }
 
     /// Below or at this time a target's pages come from the store.
     pub fn floor_us(&self, feed: usize, target: usize) -> Option<i64> {
         let (feed, _) = self.feeds.get(feed)?;
-        Some(feed.lanes.get(target)?.floor_us)
+        Some(feed.feed.lanes.get(target)?.floor_us())
     }
 
     /// What the engine holds and has done.
@@ -480,6 +411,7 @@ mod tests {
                 keys: &keys,
             };
             assert_eq!(engine.insert(0, target, record), Inserted::Taken);
+            engine.end();
         };
         engine.loaded(0, 0, None);
         engine.loaded(0, 1, None);
@@ -496,6 +428,7 @@ mod tests {
         put(&mut engine, 0, 9, 5, &[7]);
         // The number of the first is free now, and the edit of the third takes it.
         engine.remove(RecordId(1));
+        engine.end();
         while engine.step(1, 10_000) {}
         put(&mut engine, 1, 3, 30, &[7, 8]);
         let mut before = None;
@@ -509,11 +442,11 @@ mod tests {
                 limit: 1,
                 now_us: 1,
             });
-            let Read::Page { entries, next } = read else {
+            let Read::Page(page) = read else {
                 panic!("all of it is in memory");
             };
-            seen.extend(entries.iter().map(|entry| entry.id.0));
-            before = next;
+            seen.extend(page.entries.iter().map(|entry| entry.id.0));
+            before = page.next;
             if before.is_none() {
                 break;
             }

@@ -10,11 +10,13 @@
 //! is kept once and counted, the key is a number, and the odd key that is no
 //! TID is kept as text, counted as well.
 
-use crate::column::Column;
-use crate::shards::{Quick, Shards};
-use std::cmp::Ordering;
+use crate::column::{Column, OwnColumn};
+use crate::shards::Shards;
+use sdd::{AtomicOwned, Guard, Owned, Tag};
+use std::cmp::Ordering as Order;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const TID_LETTERS: &[u8; 32] = b"234567abcdefghijklmnopqrstuvwxyz";
 const TID_LEN: usize = 13;
@@ -82,35 +84,82 @@ fn tid_letters(number: u64) -> [u8; TID_LEN] {
 }
 
 /// Bytes of a text that lie in its cache line; a prefix of the public network has 57.
-const SHORT_MAX: usize = 59;
+const SHORT_MAX: usize = 63;
+/// Words of a cache line.
+const WORDS: usize = 8;
 
-/// A text, counted; in one cache line unless it is long.
-#[derive(Debug, Clone)]
+/// A text in one cache line, unless it is long: its length, then its bytes.
+#[derive(Debug, Default)]
 #[repr(align(64))]
-struct Kept {
-    /// Uses; 0 if the place is free.
-    count: u32,
-    /// Bytes in `short`; one more than it holds if the text is in [`Texts::long`].
-    length: u8,
-    short: [u8; SHORT_MAX],
-}
+struct Kept([AtomicU64; WORDS]);
 
-impl Default for Kept {
-    fn default() -> Self {
-        Self {
-            count: 0,
-            length: 0,
-            short: [0; SHORT_MAX],
+impl Kept {
+    /// Holds `text`; false if it is too long, and then says so.
+    fn set(&self, text: &str) -> bool {
+        let mut bytes = [0; WORDS * 8];
+        let fits = text.len() <= SHORT_MAX;
+        let [length, short @ ..] = &mut bytes;
+        *length = text.len().min(SHORT_MAX + 1) as u8;
+        if let Some(short) = short.get_mut(..text.len()) {
+            short.copy_from_slice(text.as_bytes());
         }
+        for (word, bytes) in self.0.iter().zip(bytes.as_chunks::<8>().0) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// Hands over the text, if it is here.
+    #[inline]
+    fn read<T>(&self, take: impl FnOnce(Option<&[u8]>) -> T) -> T {
+        let mut bytes = [0; WORDS * 8];
+        for (word, bytes) in self.0.iter().zip(bytes.as_chunks_mut::<8>().0) {
+            *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+        let [length, short @ ..] = &bytes;
+        take(short.get(..usize::from(*length)))
     }
 }
 
-/// Texts kept once and counted.
+/// Texts kept once, by number.
 #[derive(Debug, Default)]
 struct Texts {
     kept: Column<Kept>,
-    /// Texts that do not fit their line.
-    long: HashMap<u32, Box<str>, Quick>,
+    /// Those that do not fit their line.
+    long: Column<AtomicOwned<String>>,
+}
+
+impl Texts {
+    /// Hands over a text; none if the number was never used.
+    #[inline]
+    fn read<T>(&self, number: u32, take: impl FnOnce(&[u8]) -> T) -> T {
+        let Some(kept) = self.kept.get(number) else {
+            return take(&[]);
+        };
+        kept.read(|short| match short {
+            Some(short) => take(short),
+            None => {
+                let guard = Guard::new();
+                let long = self.long.get(number);
+                let long = long.and_then(|long| long.load(Ordering::Acquire, &guard).as_ref());
+                take(long.map_or(&[], |long| long.as_bytes()))
+            }
+        })
+    }
+
+    /// A word of a text, to have it at hand.
+    #[inline]
+    fn touch(&self, number: u32) -> u64 {
+        let word = self.kept.get(number).and_then(|kept| kept.0.first());
+        word.map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+}
+
+/// What the one writer knows of texts.
+#[derive(Debug, Default)]
+struct TextsWriter {
+    /// Uses of each number; 0 if it is free.
+    counts: OwnColumn<u32>,
     /// Numbers by hash.
     numbers: Shards<u32>,
     /// Numbers of texts whose hash another has; practically none.
@@ -120,35 +169,30 @@ struct Texts {
     next: u32,
 }
 
-impl Texts {
-    fn find(&self, hash: u64, text: &str) -> Option<u32> {
+impl TextsWriter {
+    fn find(&self, texts: &Texts, hash: u64, text: &str) -> Option<u32> {
         let number = *self.numbers.get(hash)?;
-        if self.is(number, text) {
+        if self.is(texts, number, text) {
             return Some(number);
         }
         self.twins.get(text).copied()
     }
 
-    fn keep(&mut self, text: &str) -> u32 {
+    fn keep(&mut self, texts: &Texts, text: &str) -> u32 {
         let hash = self.hasher.hash_one(text);
-        if let Some(number) = self.find(hash, text) {
-            if let Some(kept) = self.kept.get_mut(number) {
-                kept.count += 1;
-            }
+        if let Some(number) = self.find(texts, hash, text) {
+            *self.counts.slot(number) += 1;
             return number;
         }
         let number = self.free.pop().unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
         });
-        let kept = self.kept.slot(number);
-        kept.count = 1;
-        if let Some(short) = kept.short.get_mut(..text.len()) {
-            short.copy_from_slice(text.as_bytes());
-            kept.length = text.len() as u8;
-        } else {
-            kept.length = SHORT_MAX as u8 + 1;
-            self.long.insert(number, Box::from(text));
+        *self.counts.slot(number) = 1;
+        if !texts.kept.slot(number).set(text) {
+            let long = Owned::new(text.to_owned());
+            let place = texts.long.slot(number);
+            drop(place.swap((Some(long), Tag::None), Ordering::Release));
         }
         if self.numbers.get(hash).is_some() {
             self.twins.insert(Box::from(text), number);
@@ -160,39 +204,29 @@ impl Texts {
 
     /// Whether `number` is in use and stands for `text`.
     #[inline]
-    fn is(&self, number: u32, text: &str) -> bool {
-        let kept = self.kept.get(number);
-        kept.is_some_and(|kept| kept.count > 0 && self.bytes(number, kept) == text.as_bytes())
-    }
-
-    #[inline]
-    fn bytes<'a>(&'a self, number: u32, kept: &'a Kept) -> &'a [u8] {
-        match kept.short.get(..usize::from(kept.length)) {
-            Some(short) => short,
-            None => self.long.get(&number).map_or(&[], |long| long.as_bytes()),
-        }
+    fn is(&self, texts: &Texts, number: u32, text: &str) -> bool {
+        self.counts.get(number).is_some_and(|&count| count > 0)
+            && texts.read(number, |kept| kept == text.as_bytes())
     }
 
     /// Counts one more use of `number` if that is what `text` is.
-    fn keep_same(&mut self, number: u32, text: &str) -> bool {
-        if !self.is(number, text) {
+    fn keep_same(&mut self, texts: &Texts, number: u32, text: &str) -> bool {
+        if !self.is(texts, number, text) {
             return false;
         }
-        if let Some(kept) = self.kept.get_mut(number) {
-            kept.count += 1;
-        }
+        *self.counts.slot(number) += 1;
         true
     }
 
-    fn drop_one(&mut self, number: u32) {
-        let Some(kept) = self.kept.get_mut(number) else {
+    fn drop_one(&mut self, texts: &Texts, number: u32) {
+        let Some(count) = self.counts.get_mut(number) else {
             return;
         };
-        kept.count = kept.count.saturating_sub(1);
-        if kept.count > 0 {
+        *count = count.saturating_sub(1);
+        if *count > 0 {
             return;
         }
-        let text = self.text(number).to_owned();
+        let text = texts.read(number, |kept| String::from_utf8_lossy(kept).into_owned());
         let hash = self.hasher.hash_one(text.as_str());
         if self.numbers.get(hash) == Some(&number) {
             self.numbers.remove(hash);
@@ -206,18 +240,10 @@ impl Texts {
         } else {
             self.twins.remove(text.as_str());
         }
-        self.long.remove(&number);
+        if let Some(long) = texts.long.get(number) {
+            drop(long.swap((None, Tag::None), Ordering::Release));
+        }
         self.free.push(number);
-    }
-
-    #[inline]
-    fn bytes_of(&self, number: u32) -> &[u8] {
-        let kept = self.kept.get(number);
-        kept.map_or(&[], |kept| self.bytes(number, kept))
-    }
-
-    fn text(&self, number: u32) -> &str {
-        std::str::from_utf8(self.bytes_of(number)).unwrap_or("")
     }
 }
 
@@ -229,37 +255,6 @@ pub(crate) struct Uris {
 }
 
 impl Uris {
-    /// Packs a URI. `like` is the prefix of one that may well begin the same,
-    /// which is quicker to see than to look up.
-    pub(crate) fn pack(&mut self, uri: &str, like: Option<u32>) -> Packed {
-        let cut = uri.rfind('/').map_or(0, |slash| slash + 1);
-        let (prefix, key) = uri.split_at_checked(cut).unwrap_or(("", uri));
-        let prefix = match like {
-            Some(like) if self.prefixes.keep_same(like, prefix) => like,
-            _ => self.prefixes.keep(prefix),
-        };
-        match tid_number(key) {
-            Some(tail) => Packed {
-                prefix,
-                tail,
-                tid: true,
-            },
-            None => Packed {
-                prefix,
-                tail: u64::from(self.keys.keep(key)),
-                tid: false,
-            },
-        }
-    }
-
-    /// Forgets one use of `packed`.
-    pub(crate) fn release(&mut self, packed: Packed) {
-        self.prefixes.drop_one(packed.prefix);
-        if !packed.tid {
-            self.keys.drop_one(packed.tail as u32);
-        }
-    }
-
     pub(crate) fn text(&self, packed: Packed) -> String {
         let mut text = Vec::new();
         self.push(packed, &mut text);
@@ -269,29 +264,71 @@ impl Uris {
 
     /// Appends the text.
     pub(crate) fn push(&self, packed: Packed, text: &mut Vec<u8>) {
-        text.extend_from_slice(self.prefixes.bytes_of(packed.prefix));
+        self.prefixes
+            .read(packed.prefix, |prefix| text.extend_from_slice(prefix));
         if packed.tid {
             text.extend_from_slice(&tid_letters(packed.tail));
         } else {
-            text.extend_from_slice(self.keys.bytes_of(packed.tail as u32));
+            self.keys
+                .read(packed.tail as u32, |key| text.extend_from_slice(key));
         }
     }
 
     /// Some of the text of a prefix, to have it at hand.
     #[inline]
     pub(crate) fn touch(&self, prefix: u32) -> u32 {
-        self.prefixes.kept.get(prefix).map_or(0, |kept| kept.count)
+        self.prefixes.touch(prefix) as u32
     }
 
     /// Compares as the texts would, byte by byte.
-    pub(crate) fn compare(&self, one: Packed, other: Packed) -> Ordering {
+    pub(crate) fn compare(&self, one: Packed, other: Packed) -> Order {
         if one.prefix == other.prefix && one.tid && other.tid {
             return one.tail.cmp(&other.tail);
         }
         if one == other {
-            return Ordering::Equal;
+            return Order::Equal;
         }
         self.text(one).cmp(&self.text(other))
+    }
+}
+
+/// What the one writer knows of [`Uris`].
+#[derive(Debug, Default)]
+pub(crate) struct UrisWriter {
+    prefixes: TextsWriter,
+    keys: TextsWriter,
+}
+
+impl UrisWriter {
+    /// Packs a URI. `like` is the prefix of one that may well begin the same,
+    /// which is quicker to see than to look up.
+    pub(crate) fn pack(&mut self, uris: &Uris, uri: &str, like: Option<u32>) -> Packed {
+        let cut = uri.rfind('/').map_or(0, |slash| slash + 1);
+        let (prefix, key) = uri.split_at_checked(cut).unwrap_or(("", uri));
+        let prefix = match like {
+            Some(like) if self.prefixes.keep_same(&uris.prefixes, like, prefix) => like,
+            _ => self.prefixes.keep(&uris.prefixes, prefix),
+        };
+        match tid_number(key) {
+            Some(tail) => Packed {
+                prefix,
+                tail,
+                tid: true,
+            },
+            None => Packed {
+                prefix,
+                tail: u64::from(self.keys.keep(&uris.keys, key)),
+                tid: false,
+            },
+        }
+    }
+
+    /// Forgets one use of `packed`.
+    pub(crate) fn release(&mut self, uris: &Uris, packed: Packed) {
+        self.prefixes.drop_one(&uris.prefixes, packed.prefix);
+        if !packed.tid {
+            self.keys.drop_one(&uris.keys, packed.tail as u32);
+        }
     }
 }
 
@@ -315,8 +352,9 @@ mod tests {
             "/",
             "at://did:plc:a/app.bsky.feed.post/",
         ];
-        let mut uris = Uris::default();
-        let packed: Vec<_> = texts.iter().map(|text| uris.pack(text, None)).collect();
+        let (uris, mut writer) = (Uris::default(), UrisWriter::default());
+        let pack = |text: &&str| writer.pack(&uris, text, None);
+        let packed: Vec<_> = texts.iter().map(pack).collect();
         for (one, text) in packed.iter().zip(texts) {
             assert_eq!(uris.text(*one), text);
             for (other, other_text) in packed.iter().zip(texts) {
@@ -333,51 +371,57 @@ mod tests {
     #[test]
     fn texts_of_any_length_are_told_apart_and_forgotten() {
         let texts: Vec<String> = (0..200).map(|length| "é".repeat(length)).collect();
-        let mut kept = Texts::default();
-        let numbers: Vec<u32> = texts.iter().map(|text| kept.keep(text)).collect();
+        let (kept, mut writer) = (Texts::default(), TextsWriter::default());
+        let numbers: Vec<u32> = texts.iter().map(|text| writer.keep(&kept, text)).collect();
         for (text, &number) in texts.iter().zip(&numbers) {
-            assert_eq!(kept.text(number), text);
-            assert_eq!(kept.keep(text), number);
-            assert!(kept.keep_same(number, text));
-            assert!(!kept.keep_same(number, "other"));
+            assert!(kept.read(number, |kept| kept == text.as_bytes()));
+            assert_eq!(writer.keep(&kept, text), number);
+            assert!(writer.keep_same(&kept, number, text));
+            assert!(!writer.keep_same(&kept, number, "other"));
         }
         for &number in numbers.iter().chain(&numbers).chain(&numbers) {
-            kept.drop_one(number);
+            writer.drop_one(&kept, number);
         }
-        assert_eq!(kept.free.len(), texts.len());
-        assert!(kept.long.is_empty());
-        assert!(!kept.keep_same(5, &texts[5]), "nobody uses it");
+        assert_eq!(writer.free.len(), texts.len());
+        let long = |&number: &u32| {
+            kept.long
+                .get(number)
+                .is_some_and(|it| !it.is_null(Ordering::Relaxed))
+        };
+        assert!(!numbers.iter().any(long));
+        assert!(!writer.keep_same(&kept, 5, &texts[5]), "nobody uses it");
         assert_eq!(size_of::<Kept>(), 64);
     }
 
     #[test]
     fn texts_with_one_hash_are_told_apart() {
-        let mut kept = Texts::default();
-        let one = kept.keep("one");
+        let (kept, mut writer) = (Texts::default(), TextsWriter::default());
+        let one = writer.keep(&kept, "one");
         // The same hash by force: the place of "two" is taken by "one".
-        let hash = kept.hasher.hash_one("two");
-        kept.numbers.insert(hash, one);
-        let two = kept.keep("two");
+        let hash = writer.hasher.hash_one("two");
+        writer.numbers.insert(hash, one);
+        let two = writer.keep(&kept, "two");
         assert_ne!(one, two);
-        assert_eq!(kept.keep("two"), two);
-        assert_eq!((kept.text(one), kept.text(two)), ("one", "two"));
-        kept.drop_one(two);
-        kept.drop_one(two);
-        assert!(kept.twins.is_empty());
-        assert_eq!(kept.keep("one"), one);
+        assert_eq!(writer.keep(&kept, "two"), two);
+        assert!(kept.read(one, |kept| kept == b"one"));
+        assert!(kept.read(two, |kept| kept == b"two"));
+        writer.drop_one(&kept, two);
+        writer.drop_one(&kept, two);
+        assert!(writer.twins.is_empty());
+        assert_eq!(writer.keep(&kept, "one"), one);
     }
 
     #[test]
     fn a_text_no_longer_used_is_forgotten() {
-        let mut uris = Uris::default();
-        let one = uris.pack("at://a/b/self", None);
-        let two = uris.pack("at://a/b/self", Some(one.prefix));
-        uris.release(one);
+        let (uris, mut writer) = (Uris::default(), UrisWriter::default());
+        let one = writer.pack(&uris, "at://a/b/self", None);
+        let two = writer.pack(&uris, "at://a/b/self", Some(one.prefix));
+        writer.release(&uris, one);
         assert_eq!(uris.text(two), "at://a/b/self");
-        uris.release(two);
-        assert_eq!(uris.prefixes.free.len(), 1);
-        assert_eq!(uris.keys.free.len(), 1);
-        let hash = uris.prefixes.hasher.hash_one("at://a/b/");
-        assert!(uris.prefixes.numbers.get(hash).is_none());
+        writer.release(&uris, two);
+        assert_eq!(writer.prefixes.free.len(), 1);
+        assert_eq!(writer.keys.free.len(), 1);
+        let hash = writer.prefixes.hasher.hash_one("at://a/b/");
+        assert!(writer.prefixes.numbers.get(hash).is_none());
     }
 }

@@ -11,10 +11,11 @@
 
 use crate::ahead::fetch;
 use crate::audience::Followers;
-use crate::feed::Feed;
+use crate::feed::FeedWriter;
 use crate::lane::NewRecord;
 use crate::sequence::Sequence;
 use crate::settings::KeyId;
+use sdd::Guard;
 
 /// Records whose memory is fetched together.
 pub(crate) const BATCH: usize = 64;
@@ -27,10 +28,10 @@ struct Trail<'a> {
     readers: Option<Followers<'a>>,
 }
 
-impl Feed {
+impl FeedWriter {
     /// Fetches what inserting these records will need.
-    pub(crate) fn warm(&self, target: usize, records: &[NewRecord<'_>]) {
-        let Some(lane) = self.lanes.get(target) else {
+    pub(crate) fn warm(&self, target: usize, records: &[NewRecord<'_>], guard: &Guard) {
+        let Some(lane) = self.feed.lanes.get(target) else {
             return;
         };
         // The first key is nearly always the only one; others are fetched when needed.
@@ -41,12 +42,12 @@ impl Feed {
         for (trail, &KeyId(key)) in trails.iter_mut().zip(keys) {
             *trail = Trail {
                 outbox: lane.outbox(key),
-                prefix: lane.prefix(key),
+                prefix: lane.outbox(key).map(Sequence::prefix),
                 readers: Some(self.audience.followers(key)),
             };
         }
         fetch(trails.iter().map(|trail| {
-            let newest = trail.outbox.and_then(Sequence::newest);
+            let newest = trail.outbox.and_then(|outbox| outbox.newest(guard));
             let prefix = trail.prefix.map(|prefix| lane.records.touch_prefix(prefix));
             let readers = trail.readers.map(|readers| readers.touch());
             newest.unwrap_or(0) ^ prefix.unwrap_or(0) ^ readers.unwrap_or(0)

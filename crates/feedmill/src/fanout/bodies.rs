@@ -6,10 +6,11 @@
 //!        than were allowed.
 //!
 //! What is held here is what the store held at the position the engine has
-//! drawn to, and nothing else: a record enters only if it was read at that
-//! very position, and leaves under the engine's lock when a change of it is
-//! drawn. So a page whose ids come from the engine and whose records all come
-//! from here is the page of one instant.
+//! drawn to, and nothing else: a record enters only if it was read at that very
+//! position, and has had its turn when a change of it is drawn, from then on
+//! nobody is given it. So a page whose ids come from the engine and whose
+//! records all come from here is the page of one instant, and the drawer takes
+//! no lock that a page holds.
 //!
 //! A page asks for fifty at once, and each lies elsewhere in memory. So they
 //! are looked up under one lock and fetched together, which no cache that is
@@ -26,6 +27,7 @@ use metrics::{Counter, counter};
 use parking_lot::RwLock;
 use timeline::fetch;
 
+use super::turns::Turns;
 use crate::metrics as names;
 use crate::store::shown::Shown;
 
@@ -38,6 +40,8 @@ const PLACES: usize = 4;
 #[derive(Debug)]
 pub(super) struct Bodies {
     held: RwLock<Held>,
+    /// As many as there are shelves.
+    turns: Turns,
     bytes_max: usize,
     hits: Counter,
     misses: Counter,
@@ -61,9 +65,11 @@ struct Shelf([Option<Slot>; PLACES]);
 #[derive(Debug)]
 struct Slot {
     shown: Arc<Shown>,
+    /// The turn of the record when it was read; it is good while that is so.
+    turn: u32,
     /// The last bits of the record's number above those that lead to the shelf: enough to pass
     /// others by without a look at them.
-    mark: u32,
+    mark: u16,
     /// Read since the hand last came by.
     used: AtomicBool,
 }
@@ -85,7 +91,7 @@ impl Slot {
 }
 
 impl Shelf {
-    fn place(&self, id: i64, mark: u32) -> Option<usize> {
+    fn place(&self, id: i64, mark: u16) -> Option<usize> {
         self.0.iter().position(|slot| {
             let slot = slot.as_ref().filter(|slot| slot.mark == mark);
             slot.is_some_and(|slot| slot.shown.id == id)
@@ -142,10 +148,10 @@ impl Held {
     }
 
     /// The shelf that a number leads to, and what else tells it from others there.
-    fn way(&self, id: i64) -> (usize, u32) {
+    fn way(&self, id: i64) -> (usize, u16) {
         let shelves = self.shelves.len();
         let id = id.cast_unsigned() as usize;
-        (id & (shelves - 1), (id >> shelves.ilog2()) as u32)
+        (id & (shelves - 1), (id >> shelves.ilog2()) as u16)
     }
 
     fn slot(&self, id: i64) -> Option<&Slot> {
@@ -155,13 +161,14 @@ impl Held {
     }
 
     /// Takes in a record that is not held, in place of another of its shelf if that is full.
-    fn put(&mut self, shown: &Arc<Shown>) {
+    fn put(&mut self, shown: &Arc<Shown>, turn: u32) {
         let (at, mark) = self.way(shown.id);
         let Some(shelf) = self.shelves.get_mut(at) else {
             return;
         };
         let gone = shelf.add(Slot {
             shown: Arc::clone(shown),
+            turn,
             mark,
             used: AtomicBool::new(false),
         });
@@ -195,20 +202,36 @@ impl Held {
 impl Bodies {
     /// At most `bytes_max` of them; 0 holds none.
     pub(super) fn new(bytes_max: usize) -> Self {
+        let held = Held::with_room_for(bytes_max / SHOWN_BYTES);
         Self {
-            held: RwLock::new(Held::with_room_for(bytes_max / SHOWN_BYTES)),
+            turns: Turns::new(held.shelves.len()),
+            held: RwLock::new(held),
             bytes_max,
             hits: counter!(names::RECORD_CACHE, "result" => "hit"),
             misses: counter!(names::RECORD_CACHE, "result" => "miss"),
         }
     }
 
-    /// Those of these records that are held, each at its place.
+    /// A slot whose record has not changed since it was read.
+    fn good<'a>(&self, held: &'a Held, id: i64) -> Option<&'a Slot> {
+        let slot = held.slot(id)?;
+        (slot.turn == self.turn(id)).then_some(slot)
+    }
+
+    /// Whether a record found good is so still, when all were found.
+    fn still_good(&self, slot: &Slot) -> bool {
+        slot.turn == self.turns.still(slot.shown.id.cast_unsigned())
+    }
+
+    /// Those of these records that are held, each at its place; all of one moment.
     pub(super) fn get(&self, ids: impl Iterator<Item = i64>) -> Vec<Option<Arc<Shown>>> {
         let held = self.held.read();
-        let slots: Vec<Option<&Slot>> = ids.map(|id| held.slot(id)).collect();
+        let slots: Vec<Option<&Slot>> = ids.map(|id| self.good(&held, id)).collect();
         fetch(slots.iter().map(|slot| slot.map_or(0, Slot::touch)));
-        slots.into_iter().map(|slot| slot.map(Slot::read)).collect()
+        let still = slots.into_iter();
+        still
+            .map(|slot| slot.filter(|slot| self.still_good(slot)).map(Slot::read))
+            .collect()
     }
 
     /// All of these records, if each is held.
@@ -216,10 +239,17 @@ impl Bodies {
         let held = self.held.read();
         let mut slots = Vec::with_capacity(ids.size_hint().0);
         for id in ids {
-            slots.push(held.slot(id)?);
+            slots.push(self.good(&held, id)?);
         }
         fetch(slots.iter().map(|slot| slot.touch()));
-        Some(slots.into_iter().map(Slot::read).collect())
+        let still = slots.iter().all(|slot| self.still_good(slot));
+        still.then(|| slots.into_iter().map(Slot::read).collect())
+    }
+
+    /// The turn of a record, to be asked for before it is known that the engine stands where the
+    /// record was read.
+    pub(super) fn turn(&self, id: i64) -> u32 {
+        self.turns.of(id.cast_unsigned())
     }
 
     /// Counts what was found and what was not.
@@ -230,10 +260,10 @@ impl Bodies {
         }
     }
 
-    /// Holds records; only under the engine's lock, at its very position.
-    pub(super) fn hold(&self, read: &[Arc<Shown>]) {
+    /// Holds records that were read at the engine's very position, with their turns then.
+    pub(super) fn hold(&self, read: &[Arc<Shown>], turns: &[u32]) {
         let mut held = self.held.write();
-        for shown in read {
+        for (shown, turn) in read.iter().zip(turns) {
             held.take(shown.id);
             if shown.bytes() > self.bytes_max {
                 continue;
@@ -241,18 +271,18 @@ impl Bodies {
             while held.bytes + shown.bytes() > self.bytes_max {
                 held.shrink();
             }
-            held.put(shown);
+            held.put(shown, *turn);
         }
     }
 
-    /// A change of this record was drawn.
+    /// A change of this record is drawn. For the one writer; it waits for nobody.
     pub(super) fn forget(&self, id: i64) {
-        self.held.write().take(id);
+        self.turns.change(id.cast_unsigned());
     }
 
     /// The engine begins anew.
-    pub(super) fn clear(&self) {
-        *self.held.write() = Held::with_room_for(self.bytes_max / SHOWN_BYTES);
+    pub(super) fn forget_all(&self) {
+        self.turns.change_all();
     }
 }
 
@@ -274,6 +304,11 @@ mod tests {
         }))
     }
 
+    fn hold(bodies: &Bodies, read: &[Arc<Shown>]) {
+        let turns: Vec<u32> = read.iter().map(|shown| bodies.turn(shown.id)).collect();
+        bodies.hold(read, &turns);
+    }
+
     fn held(bodies: &Bodies, ids: std::ops::Range<i64>) -> Vec<i64> {
         let found = bodies.get(ids).into_iter().flatten();
         found.map(|shown| shown.id).collect()
@@ -283,7 +318,7 @@ mod tests {
     fn records_of_any_size_never_exceed_what_is_allowed() {
         let bodies = Bodies::new(20_000);
         for id in 0..2_000i64 {
-            bodies.hold(&[shown(id % 300, (id * 7_919 % 3_000) as usize)]);
+            hold(&bodies, &[shown(id % 300, (id * 7_919 % 3_000) as usize)]);
             if id % 5 == 0 {
                 bodies.forget(id % 300 - 2);
             }
@@ -294,7 +329,7 @@ mod tests {
             assert_eq!(inside.bytes, bytes.sum::<usize>());
             assert!(inside.bytes <= 20_000);
         }
-        bodies.hold(&[shown(7, 30_000)]);
+        hold(&bodies, &[shown(7, 30_000)]);
         assert!(!held(&bodies, 0..300).is_empty());
         assert!(
             bodies.get([7].into_iter()).iter().all(Option::is_none),
@@ -306,10 +341,13 @@ mod tests {
     fn what_is_read_stays_and_what_is_not_goes() {
         let one = shown(1_000, 100).bytes();
         let bodies = Bodies::new(one * 100);
-        bodies.hold(&(1_000..1_100).map(|id| shown(id, 100)).collect::<Vec<_>>());
+        hold(
+            &bodies,
+            &(1_000..1_100).map(|id| shown(id, 100)).collect::<Vec<_>>(),
+        );
         for id in 1_100..1_600 {
             held(&bodies, 1_000..1_004);
-            bodies.hold(&[shown(id, 99)]);
+            hold(&bodies, &[shown(id, 99)]);
         }
         assert_eq!(held(&bodies, 1_000..1_004), [1_000, 1_001, 1_002, 1_003]);
         assert!(held(&bodies, 1_004..1_100).is_empty());
@@ -328,7 +366,7 @@ mod tests {
         let shelves = bodies.held.read().shelves.len() as i64;
         let alike: Vec<i64> = [0, 1, 2, 3, 1 << 32].map(|mark| 5 + shelves * mark).into();
         for (count, &id) in alike.iter().enumerate() {
-            bodies.hold(&[shown(id, 10)]);
+            hold(&bodies, &[shown(id, 10)]);
             let found = bodies.get(alike.iter().copied());
             let found: Vec<i64> = found.iter().flatten().map(|shown| shown.id).collect();
             assert_eq!(found.len(), (count + 1).min(PLACES));
@@ -339,16 +377,23 @@ mod tests {
     #[test]
     fn a_record_held_again_is_the_newer_one_and_one_forgotten_is_gone() {
         let bodies = Bodies::new(1 << 20);
-        bodies.hold(&[shown(1, 10), shown(2, 10)]);
-        bodies.hold(&[shown(1, 20)]);
+        hold(&bodies, &[shown(1, 10), shown(2, 10)]);
+        hold(&bodies, &[shown(1, 20)]);
         assert_eq!(bodies.get([1].into_iter()), [Some(shown(1, 20))]);
         bodies.forget(1);
         bodies.forget(1);
         assert_eq!(held(&bodies, 0..9), [2]);
-        bodies.clear();
+        bodies.forget_all();
         assert!(held(&bodies, 0..9).is_empty());
+        let late = [bodies.turn(3)];
+        bodies.forget(3);
+        bodies.hold(&[shown(3, 10)], &late);
+        assert!(
+            held(&bodies, 0..9).is_empty(),
+            "it changed since it was read"
+        );
         let none = Bodies::new(0);
-        none.hold(&[shown(1, 10)]);
+        hold(&none, &[shown(1, 10)]);
         assert!(held(&none, 0..9).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! The thread that draws changes from the outbox into the engine.
 //!
-//! Fan-outs are nearly all of its work, and are carried on while pages are read. The rest it does
-//! alone, a few microseconds to some hundred at a time.
+//! It never waits for who reads. What belongs together is seen together: changes are made in
+//! groups, and a page that one of a group concerns sees all of it or nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,20 @@ use tracing::{error, warn};
 
 use super::batch::Batch;
 use super::load::{group, insert, key, load};
-use super::{Fanout, State, Waiting};
+use super::{Fanout, Waiting};
 use crate::clock::Clock;
 use crate::store::change::Grouped;
+use crate::store::routes::Routes;
 use crate::store::{Change, StoreError};
 
 /// Changes drawn at once.
 const DRAW_MAX: usize = 1000;
-/// Changes applied under one lock; readers come through in between.
-pub(crate) const LOCKED_MAX: usize = 64;
+/// Changes that are made and seen together; pages they concern come through in between.
+pub(crate) const TOGETHER_MAX: usize = 64;
 /// Background work between changes, in pushes.
 pub(crate) const WORK: usize = 2000;
-/// Pushes of a fan-out under one lock, of those that are put off.
-pub(crate) const LANDED_MAX: usize = 64;
+/// Between two times that the metrics are told.
+const TELL_US: i64 = 100_000;
 /// How long to wait for changes before looking again.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -32,26 +33,40 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Drawer {
     fanout: Arc<Fanout>,
+    pub(super) timelines: Timelines,
     settings: Settings,
     waiting: Waiting,
 }
 
 impl Drawer {
-    pub(super) fn new(fanout: Arc<Fanout>, settings: Settings, waiting: Waiting) -> Self {
+    pub(super) fn new(
+        fanout: Arc<Fanout>,
+        timelines: Timelines,
+        settings: Settings,
+        waiting: Waiting,
+    ) -> Self {
         Self {
             fanout,
+            timelines,
             settings,
             waiting,
         }
     }
 
     /// The thread.
-    pub fn run(self, clock: &Clock, stop: &AtomicBool) {
+    pub fn run(mut self, clock: &Clock, stop: &AtomicBool) {
+        let mut told_us = i64::MIN / 2;
         while !stop.load(Ordering::Relaxed) {
             let position = self.fanout.position();
             self.fanout.store.wait(position, PATIENCE);
             loop {
-                match self.step(clock.now_us()) {
+                let now_us = clock.now_us();
+                let drawn = self.step(now_us);
+                if now_us - told_us >= TELL_US {
+                    told_us = now_us;
+                    self.fanout.tell(self.timelines.stats());
+                }
+                match drawn {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(cause) => {
@@ -66,7 +81,7 @@ impl Drawer {
     }
 
     /// Draws once, registers who waits, does some background work in between; true if there is more.
-    pub fn step(&self, now_us: i64) -> Result<bool, StoreError> {
+    pub fn step(&mut self, now_us: i64) -> Result<bool, StoreError> {
         let position = self.fanout.position();
         let drawn = self.fanout.store.draw(position, DRAW_MAX)?;
         if drawn.gone {
@@ -74,12 +89,10 @@ impl Drawer {
                 position,
                 "timelines fell behind what the outbox keeps; rebuilding them from the records"
             );
-            let state = load(&self.settings, &self.fanout.routes, &*self.fanout.store)?;
-            let mut current = self.fanout.state.write();
-            self.fanout.bodies.clear();
-            self.fanout.revs.clear();
-            *current = state;
-            self.fanout.stands(&current);
+            let loaded = load(&self.settings, &self.fanout.routes, &*self.fanout.store)?;
+            // Nothing is remembered at the old position any more: the store is past it.
+            self.fanout.forget_all();
+            self.timelines.replace(loaded);
             return Ok(true);
         }
         let more = drawn.changes.len() >= DRAW_MAX;
@@ -92,7 +105,7 @@ impl Drawer {
             let (chunk, after) = rest.split_at(chunk_length(rest));
             self.apply(next, chunk)?;
             self.register(now_us);
-            let busy = self.work(now_us);
+            let busy = self.timelines.step(now_us, WORK);
             if after.is_empty() {
                 return Ok(more || busy);
             }
@@ -101,54 +114,39 @@ impl Drawer {
         }
     }
 
-    /// Does some background work; true if more waits.
-    fn work(&self, now_us: i64) -> bool {
-        let state = &self.fanout.state;
-        let busy = state.write().timelines.tend(now_us, WORK);
-        let mut carried = state.read().timelines.carry(WORK);
-        while !carried.is_empty() {
-            state.write().timelines.land(&mut carried, LANDED_MAX);
-        }
-        busy
-    }
-
-    fn apply(&self, first: i64, changes: &[Change]) -> Result<(), StoreError> {
-        let mut state = self.fanout.state.write();
-        let applied = self.apply_each(&mut state, first, changes);
-        self.fanout.stands(&state);
+    /// Makes changes that are seen together.
+    fn apply(&mut self, first: i64, changes: &[Change]) -> Result<(), StoreError> {
+        let applied = self.apply_each(first, changes);
+        self.timelines.end();
         applied
     }
 
-    fn apply_each(
-        &self,
-        state: &mut State,
-        first: i64,
-        changes: &[Change],
-    ) -> Result<(), StoreError> {
+    fn apply_each(&mut self, first: i64, changes: &[Change]) -> Result<(), StoreError> {
+        let fanout = Arc::clone(&self.fanout);
         let mut puts = Batch::default();
         for (position, change) in (first..).zip(changes) {
             if matches!(change, Change::Put { .. }) {
-                puts.add(&self.fanout.routes, change)?;
+                puts.add(&fanout.routes, change)?;
             } else {
-                puts.insert_into(&mut state.timelines);
+                puts.insert_into(&mut self.timelines);
             }
-            state.timelines.begin(position.cast_unsigned());
-            self.change(state, change)?;
+            self.timelines.begin(position.cast_unsigned());
+            fanout.forget(change);
+            self.change(change)?;
         }
-        puts.insert_into(&mut state.timelines);
+        puts.insert_into(&mut self.timelines);
         Ok(())
     }
 
-    fn change(&self, state: &mut State, change: &Change) -> Result<(), StoreError> {
+    fn change(&mut self, change: &Change) -> Result<(), StoreError> {
         let routes = &self.fanout.routes;
-        let timelines = &mut state.timelines;
-        self.fanout.forget(change);
+        let timelines = &mut self.timelines;
         match change {
             Change::Put { .. } => {} // in the batch
             Change::Delete { record, .. } => {
                 timelines.remove(RecordId(record.cast_unsigned()));
             }
-            Change::Regroup { lane, was, now, .. } => self.regroup(timelines, *lane, was, now)?,
+            Change::Regroup { lane, was, now, .. } => regroup(timelines, routes, *lane, was, now)?,
             Change::Follow {
                 source,
                 reader,
@@ -177,48 +175,12 @@ impl Drawer {
                 key: account,
                 visible,
                 ..
-            } => {
-                timelines.account(key(*account)?, !visible);
-                if *visible {
-                    state.hidden.remove(account);
-                } else {
-                    state.hidden.insert(*account);
-                }
-            }
+            } => timelines.account(key(*account)?, !visible),
         }
         Ok(())
     }
 
-    fn regroup(
-        &self,
-        timelines: &mut Timelines,
-        lane: i64,
-        was: &[Grouped],
-        now: &[Grouped],
-    ) -> Result<(), StoreError> {
-        for (feed, target) in self.fanout.routes.targets(lane) {
-            let ended = |old: &&Grouped| now.iter().all(|new| new.record != old.record);
-            for old in was.iter().filter(ended) {
-                let id = RecordId(group(old.record).cast_unsigned());
-                timelines.remove_from(feed, target, id);
-            }
-            for one in now {
-                insert(
-                    timelines,
-                    feed,
-                    target,
-                    group(one.record),
-                    one.time_us,
-                    &one.uri,
-                    one.author,
-                    &one.keys,
-                )?;
-            }
-        }
-        Ok(())
-    }
-
-    fn register(&self, now_us: i64) {
+    fn register(&mut self, now_us: i64) {
         while let Ok(wish) = self.waiting.try_recv() {
             let cold = Cold {
                 follows: &wish.follows,
@@ -227,19 +189,45 @@ impl Drawer {
             };
             // A stale or full answer leaves the reader cold; its next read asks again.
             if let Ok(reader) = key(wish.reader) {
-                self.fanout
-                    .state
-                    .write()
-                    .timelines
-                    .register(wish.feed, reader, &cold, now_us);
+                self.timelines.register(wish.feed, reader, &cold, now_us);
             }
         }
     }
 }
 
+/// Makes the groups of a merged feed anew.
+fn regroup(
+    timelines: &mut Timelines,
+    routes: &Routes,
+    lane: i64,
+    was: &[Grouped],
+    now: &[Grouped],
+) -> Result<(), StoreError> {
+    for (feed, target) in routes.targets(lane) {
+        let ended = |old: &&Grouped| now.iter().all(|new| new.record != old.record);
+        for old in was.iter().filter(ended) {
+            let id = RecordId(group(old.record).cast_unsigned());
+            timelines.remove_from(feed, target, id);
+        }
+        for one in now {
+            insert(
+                timelines,
+                feed,
+                target,
+                group(one.record),
+                one.time_us,
+                &one.uri,
+                one.author,
+                &one.keys,
+            )?;
+        }
+    }
+    Ok(())
+}
+
 /// How many changes go together: a moved record's delete is never apart from its insert.
 fn chunk_length(changes: &[Change]) -> usize {
-    let mut length = changes.len().min(LOCKED_MAX);
+    let mut length = changes.len().min(TOGETHER_MAX);
     while let (
         Some(
             Change::Regroup { .. }

@@ -4,11 +4,8 @@
 //! Out:   an engine as of that snapshot's position of the outbox.
 //! Never: a number that the engine cannot hold: it is told as damage.
 
-use std::collections::HashSet;
-
 use timeline::{FeedSpec, KeyId, KeyList, NewRecord, RecordId, Settings, TargetSpec, Timelines};
 
-use super::State;
 use crate::clock::Micros;
 use crate::config;
 use crate::store::routes::Routes;
@@ -53,22 +50,18 @@ pub(super) fn load(
     settings: &Settings,
     routes: &Routes,
     store: &dyn Outbox,
-) -> Result<State, StoreError> {
+) -> Result<Timelines, StoreError> {
     let lanes: usize = settings.feeds.iter().map(|feed| feed.targets.len()).sum();
     let lane_max = (settings.window_bytes_max / timeline::RECORD_BYTES / lanes.max(1)).max(1);
     // The position is known only after the visit; nothing reads the engine before that.
     let head = store.head()?;
     let mut timelines = Timelines::new(settings.clone(), head.max(0).cast_unsigned());
-    let mut hidden = HashSet::new();
     let mut wrong = None;
     let position = store.load(lane_max, &mut |loaded| match loaded {
-        Loaded::Hidden { key: account } => {
-            hidden.insert(account);
-            match key(account) {
-                Ok(account) => timelines.account(account, true),
-                Err(error) => wrong = Some(error),
-            }
-        }
+        Loaded::Hidden { key: account } => match key(account) {
+            Ok(account) => timelines.account(account, true),
+            Err(error) => wrong = Some(error),
+        },
         Loaded::Record {
             lane,
             record,
@@ -103,9 +96,10 @@ pub(super) fn load(
         }
     })?;
     timelines.begin(position.max(0).cast_unsigned());
+    timelines.end();
     match wrong {
         Some(error) => Err(error),
-        None => Ok(State { timelines, hidden }),
+        None => Ok(timelines),
     }
 }
 

@@ -4,11 +4,12 @@
 //! Out:   pages of record ids, exact; or a word that the store must answer.
 //! Never: an answer that the store would not give at the same position.
 //!
-//! The engine is crate `timeline`. One thread draws and writes. It carries
-//! fan-outs on while pages are read, and holds the lock alone for a few changes
-//! at a time; a page that meets it then is answered by the store. So no page
-//! waits. Everything here can be dropped at any moment and is rebuilt from the
-//! store.
+//! The engine is crate `timeline`. One thread draws and writes; pages are made
+//! beside it, of what lies in memory, and are believed if nothing they lean on
+//! moved meanwhile. There is no lock that both take, so neither ever waits for
+//! the other; a page that what is drawn concerns again and again is answered by
+//! the store. Everything here can be dropped at any moment and is rebuilt from
+//! the store.
 
 // Records that are inserted together.
 mod batch;
@@ -16,19 +17,21 @@ mod batch;
 mod bodies;
 // The thread that draws.
 mod draw;
+// What the timelines hold, told.
+mod gauges;
 // The store's records and settings as the engine takes them.
 mod load;
+// Whether what was remembered still holds.
+mod turns;
 // Pages as URIs.
 mod uris;
 
-use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use parking_lot::RwLock;
 use quick_cache::sync::Cache;
-use timeline::{Cold, Entry, KeyList, Read, Request, Target, Timelines};
+use timeline::{Cold, Entry, KeyId, KeyList, Moment, Page, Pages, Read, Request, Stats, Target};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::Micros;
 use crate::config;
@@ -38,8 +41,10 @@ use crate::store::{Change, Plan, Position, SharedStore, StoreError};
 
 use bodies::Bodies;
 pub use draw::Drawer;
-pub(crate) use draw::{LANDED_MAX, LOCKED_MAX, PATIENCE, WORK};
+pub(crate) use draw::{PATIENCE, TOGETHER_MAX, WORK};
+use gauges::Gauges;
 use load::{GROUP, engine_settings, key, key_list, load};
+use turns::Turns;
 pub use uris::Uris;
 
 /// Readers waiting to be registered; beyond it they stay cold, and exact.
@@ -50,23 +55,17 @@ const READERS_MAX: usize = 200_000;
 /// Timelines in memory.
 #[derive(Debug)]
 pub struct Fanout {
-    state: RwLock<State>,
-    /// The outbox position drawn so far; the same as the engine's while the lock is held.
-    position: AtomicI64,
+    pages: Pages,
     routes: Routes,
     plan: Arc<Plan>,
     store: SharedStore,
     bodies: Bodies,
     readers: Cache<Box<str>, i64>,
-    /// How far readers' own repositories are read, at the position drawn to.
-    revs: Cache<Box<str>, u64>,
+    /// How far readers' own repositories are read, at the position drawn to, and the turn of each.
+    revs: Cache<Box<str>, (u64, u32)>,
+    rev_turns: Turns,
     registrations: SyncSender<Registration>,
-}
-
-#[derive(Debug)]
-struct State {
-    timelines: Timelines,
-    hidden: HashSet<i64>,
+    gauges: Gauges,
 }
 
 /// A reader to be made active.
@@ -98,12 +97,12 @@ struct Found {
     entries: Vec<Entry>,
     shown: Vec<Option<Arc<Shown>>>,
     next: Option<Position>,
-    /// The outbox position at which all of this is so.
-    position: i64,
+    /// The outbox position at which all of this is so, if that can be told.
+    position: Option<i64>,
 }
 
 /// Makes something of a page of a feed, as the engine gives it.
-type Take<'a, T> = dyn Fn(&State, usize, Vec<Entry>, Option<timeline::Position>) -> T + 'a;
+type Take<'a, T> = dyn Fn(&Moment<'_>, Page) -> T + 'a;
 
 /// A page of a merged feed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -141,27 +140,29 @@ impl Fanout {
         let routes = Routes::new(&plan, &**store);
         let (registrations, waiting) = sync_channel(REGISTRATIONS_MAX);
         let engine = engine_settings(settings, &plan);
-        let state = load(&engine, &routes, &**store)?;
+        let timelines = load(&engine, &routes, &**store)?;
         let fanout = Arc::new(Self {
-            position: state.timelines.position().cast_signed().into(),
-            state: RwLock::new(state),
+            pages: timelines.pages(),
             routes,
             plan,
             store: Arc::clone(store),
             bodies: Bodies::new(cache_mib << 20),
             readers: Cache::new(READERS_MAX),
             revs: Cache::new(READERS_MAX),
+            rev_turns: Turns::new(READERS_MAX),
             registrations,
+            gauges: Gauges::new(),
         });
+        fanout.tell(timelines.stats());
         Ok(Some((
             Arc::clone(&fanout),
-            Drawer::new(fanout, engine, waiting),
+            Drawer::new(fanout, timelines, engine, waiting),
         )))
     }
 
     /// The page, if memory can answer it wholly and exactly; records it lacks are read from the store.
     pub fn page(&self, wish: &Wish<'_>) -> Result<Option<ShownPage>, StoreError> {
-        match self.find(wish, &|_, _, entries, next| self.found(entries, next))? {
+        match self.find(wish, &|moment, page| self.found(moment, page))? {
             Some(found) => self.complete(found),
             None => Ok(None),
         }
@@ -169,19 +170,19 @@ impl Fanout {
 
     /// A page of a merged feed, if memory can answer it wholly: the groups by their first records.
     pub fn groups(&self, wish: &Wish<'_>) -> Result<Option<Groups>, StoreError> {
-        self.find(wish, &|_, _, entries, next| {
-            let firsts = entries.iter();
+        self.find(wish, &|_, page| {
+            let firsts = page.entries.iter();
             Groups {
                 firsts: firsts
                     .map(|entry| (id(entry) & !GROUP, entry.time_us))
                     .collect(),
-                next: next.map(place),
+                next: page.next.map(place),
             }
         })
     }
 
-    /// What `take` makes of the engine's page, under the engine's lock; `None` if the engine
-    /// cannot say it wholly and exactly.
+    /// What `take` makes of the engine's page; `None` if the engine cannot say it wholly and
+    /// exactly.
     fn find<T: Default>(
         &self,
         wish: &Wish<'_>,
@@ -195,19 +196,11 @@ impl Fanout {
         };
         let before = wish.before.map(position);
         let request = request(wish, feed, reader, before.as_ref())?;
-        let Some(state) = self.state.try_read() else {
-            return Ok(None);
-        };
-        if state.hidden.contains(&reader) {
-            return Ok(Some(T::default()));
-        }
-        Ok(match state.timelines.read(&request) {
-            Read::Page { entries, next } => Some(take(&state, feed, entries, next)),
-            Read::Below => None,
-            Read::Cold => {
-                drop(state);
-                self.cold(&request, reader, take)?
-            }
+        let take = |moment: &Moment<'_>, page| of_visible(moment, request.reader, page, take);
+        Ok(match self.pages.read(&request, take) {
+            Read::Page(taken) => Some(taken),
+            Read::Below | Read::Busy => None,
+            Read::Cold => self.cold(&request, reader, &take)?,
         })
     }
 
@@ -217,22 +210,19 @@ impl Fanout {
         let reader = self.readers.get(wish.reader)?;
         let before = wish.before.map(position);
         let request = request(wish, feed, reader, before.as_ref()).ok()?;
-        let state = self.state.try_read()?;
-        if state.hidden.contains(&reader) {
-            return Some(T::default());
-        }
-        match state.timelines.read(&request) {
-            Read::Page { entries, next } => Some(take(&state, feed, entries, next)),
-            Read::Below | Read::Cold => None,
+        let take = |moment: &Moment<'_>, page| of_visible(moment, request.reader, page, take);
+        match self.pages.read(&request, take) {
+            Read::Page(taken) => Some(taken),
+            Read::Below | Read::Cold | Read::Busy => None,
         }
     }
 
     /// The page, if everything it needs is in memory and nobody has to be waited for.
     pub fn page_at_once(&self, wish: &Wish<'_>) -> Option<ShownPage> {
-        let page = self.find_at_once(wish, &|_, _, entries, next| {
+        let page = self.find_at_once(wish, &|_, page| {
             Some(ShownPage {
-                rows: self.bodies.all(entries.iter().map(id))?,
-                next: next.map(place),
+                rows: self.bodies.all(page.entries.iter().map(id))?,
+                next: page.next.map(place),
                 next_rung: None,
             })
         })??;
@@ -246,19 +236,19 @@ impl Fanout {
         if let Some(rev) = self.rev_at_once(did) {
             return Ok(rev);
         }
-        let before = self.position();
+        let turn = self.rev_turns.of(xxh3_64(did.as_bytes()));
+        let before = self.pages.settled();
         let rev = self.store.account(did)?.map_or(0, |account| account.rev);
-        if let Some(_still) = self.state.try_read()
-            && self.position() == before
-        {
-            self.revs.insert(did.into(), rev);
+        if before.is_some() && self.pages.settled() == before {
+            self.revs.insert(did.into(), (rev, turn));
         }
         Ok(rev)
     }
 
     /// The same, if it is in memory.
     pub fn rev_at_once(&self, did: &str) -> Option<u64> {
-        self.revs.get(did)
+        let (rev, turn) = self.revs.get(did)?;
+        (turn == self.rev_turns.of(xxh3_64(did.as_bytes()))).then_some(rev)
     }
 
     fn feed(&self, name: &str) -> Option<usize> {
@@ -277,13 +267,13 @@ impl Fanout {
         Ok(found)
     }
 
-    /// What the engine said, with what is in memory under the same lock.
-    fn found(&self, entries: Vec<Entry>, next: Option<timeline::Position>) -> Found {
+    /// What the engine said, with what is in memory at the same moment.
+    fn found(&self, moment: &Moment<'_>, page: Page) -> Found {
         Found {
-            shown: self.bodies.get(entries.iter().map(id)),
-            entries,
-            next: next.map(place),
-            position: self.position(),
+            shown: self.bodies.get(page.entries.iter().map(id)),
+            entries: page.entries,
+            next: page.next.map(place),
+            position: moment.position().map(u64::cast_signed),
         }
     }
 
@@ -300,14 +290,21 @@ impl Fanout {
         if missing.is_empty() {
             return Ok(Some(found.page()));
         }
-        let (mut rows, mut as_of) = self.store.rows(&missing)?;
-        if as_of != found.position {
+        // Before it is known where the store stands: what changes from here on is not held.
+        let mut wanted = missing;
+        let mut turns = self.turns(&wanted);
+        let (mut rows, mut as_of) = self.store.rows(&wanted)?;
+        if Some(as_of) != found.position {
             found.shown.fill(None);
-            (rows, as_of) = self.store.rows(&found.ids())?;
+            wanted = found.ids();
+            turns = self.turns(&wanted);
+            (rows, as_of) = self.store.rows(&wanted)?;
         }
         let mut read: Vec<Arc<Shown>> = Vec::with_capacity(rows.len());
         read.extend(rows.iter().map(|row| Arc::new(Shown::of(row))));
-        self.hold(&read, as_of);
+        if rows.len() == wanted.len() {
+            self.hold(&read, &turns, as_of);
+        }
         let mut rows = read.into_iter();
         for shown in found.shown.iter_mut().filter(|shown| shown.is_none()) {
             *shown = rows.next();
@@ -321,12 +318,14 @@ impl Fanout {
         Ok(exact.then(|| found.page()))
     }
 
+    fn turns(&self, ids: &[i64]) -> Vec<u32> {
+        ids.iter().map(|id| self.bodies.turn(*id)).collect()
+    }
+
     /// Remembers records, unless the engine stands elsewhere than the store did, or moves just now.
-    fn hold(&self, read: &[Arc<Shown>], as_of: i64) {
-        if let Some(_still) = self.state.try_read()
-            && self.position() == as_of
-        {
-            self.bodies.hold(read);
+    fn hold(&self, read: &[Arc<Shown>], turns: &[u32], as_of: i64) {
+        if self.pages.settled() == Some(as_of.cast_unsigned()) {
+            self.bodies.hold(read, turns);
         }
     }
 
@@ -348,14 +347,10 @@ impl Fanout {
             hidden: &hidden,
             as_of,
         };
-        let Some(state) = self.state.try_read() else {
-            return Ok(None);
+        let found = match self.pages.read_cold(request, &cold, take) {
+            Read::Page(taken) => Some(taken),
+            Read::Below | Read::Cold | Read::Busy => None,
         };
-        let found = match state.timelines.read_cold(request, &cold) {
-            Read::Page { entries, next } => Some(take(&state, request.feed, entries, next)),
-            Read::Below | Read::Cold => None,
-        };
-        drop(state);
         let registration = Registration {
             feed: request.feed,
             reader,
@@ -368,20 +363,21 @@ impl Fanout {
         Ok(found)
     }
 
-    /// Says where the engine stands, while nobody reads.
-    fn stands(&self, state: &State) {
-        let position = state.timelines.position().cast_signed();
-        self.position.store(position, Ordering::Release);
-    }
-
-    /// Lets go of what a change makes untrue; under the engine's lock.
+    /// Lets go of what a change makes untrue, before it is made.
     fn forget(&self, change: &Change) {
         if let Change::Put { record, uri, .. } | Change::Delete { record, uri, .. } = change {
             self.bodies.forget(*record);
             let did = uri.strip_prefix("at://");
             let did = did.and_then(|uri| uri.split('/').next());
-            self.revs.remove(did.unwrap_or_default());
+            let did = did.unwrap_or_default();
+            self.rev_turns.change(xxh3_64(did.as_bytes()));
         }
+    }
+
+    /// Everything that is remembered was of another engine.
+    fn forget_all(&self) {
+        self.bodies.forget_all();
+        self.rev_turns.change_all();
     }
 
     /// The floor of an active reader's timeline, highest over the feed's targets: pages are
@@ -390,21 +386,33 @@ impl Fanout {
         let number = self.plan.feeds.iter().position(|plan| plan.name == feed)?;
         let targets = self.plan.feeds.get(number)?.targets.len();
         let reader = key(reader).ok()?;
-        let state = self.state.read();
-        let floors =
-            (0..targets).filter_map(|target| state.timelines.inspect(number, target, reader));
-        floors.map(|inspection| inspection.complete_after_us).max()
+        let floor = |target| self.pages.complete_after_us(number, target, reader);
+        (0..targets).filter_map(floor).max()
     }
 
     /// The outbox position drawn so far.
     pub fn position(&self) -> i64 {
-        self.position.load(Ordering::Acquire)
+        self.pages.position().cast_signed()
     }
 
-    /// What the engine holds and has done.
-    pub fn stats(&self) -> timeline::Stats {
-        self.state.read().timelines.stats()
+    /// What the engine held and had done a moment ago.
+    pub fn stats(&self) -> Stats {
+        self.gauges.last()
     }
+
+    /// Tells what the engine holds, and how far it is behind the store.
+    fn tell(&self, stats: Stats) {
+        let head = self.store.head().unwrap_or_default();
+        self.gauges.tell(stats, (head - self.position()).max(0));
+    }
+}
+
+/// What `take` makes of a page, which is empty for a reader that is hidden from everybody.
+fn of_visible<T: Default>(moment: &Moment<'_>, reader: KeyId, page: Page, take: &Take<'_, T>) -> T {
+    if moment.is_hidden(reader) {
+        return T::default();
+    }
+    take(moment, page)
 }
 
 /// The store's number of an entry's record.
@@ -447,6 +455,7 @@ type Waiting = Receiver<Registration>;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parking_lot::Mutex;
 
     const CONFIG: &str = r#"
 namespace = "com.example"
@@ -463,32 +472,60 @@ targets = ["post"]
 url = "sqlite::memory:"
 "#;
 
-    /// Whoever writes may be put to sleep by the machine; nobody waits for it to wake.
-    #[test]
-    fn a_page_is_left_to_the_store_while_the_writer_does_not_let_go() {
-        let config = config::Config::parse(CONFIG).unwrap();
-        let store = crate::store::open(&config).unwrap();
-        let opened = Fanout::open(&config.timelines, 1, &store).unwrap();
-        let (fanout, _drawer) = opened.unwrap();
-        let reader = "did:plc:reader";
-        fanout.readers.insert(reader.into(), 1);
-        let wish = Wish {
+    fn wish(reader: &str) -> Wish<'_> {
+        Wish {
             feed: "timeline",
             target: None,
             reader,
             before: None,
             limit: 10,
             now_us: 1,
-        };
+        }
+    }
+
+    /// Whoever writes may be put to sleep by the machine, in the midst of a change that concerns
+    /// a page, and whoever reads in the midst of a page. Nobody waits for either to wake.
+    #[test]
+    fn neither_waits_for_the_other_to_wake() {
+        let config = config::Config::parse(CONFIG).unwrap();
+        let store = crate::store::open(&config).unwrap();
+        let opened = Fanout::open(&config.timelines, 1, &store).unwrap();
+        let (fanout, mut drawer) = opened.unwrap();
+        let reader = "did:plc:reader";
+        fanout.readers.insert(reader.into(), 1);
+        let wish = wish(reader);
         assert!(fanout.page(&wish).unwrap().is_some());
-        let writing = fanout.state.write();
+        drawer.timelines.begin(1);
+        drawer.timelines.account(KeyId(7), true);
         let meanwhile = std::thread::scope(|scope| {
             let page = scope.spawn(|| (fanout.page(&wish), fanout.page_at_once(&wish)));
             page.join().unwrap()
         });
-        drop(writing);
         assert!(meanwhile.0.unwrap().is_none());
         assert!(meanwhile.1.is_none());
+        drawer.timelines.end();
         assert!(fanout.page(&wish).unwrap().is_some());
+        // A page that takes its time: the drawer goes on, and the page is made again.
+        let mut tries = 0;
+        let drawer = Mutex::new(drawer);
+        let follows = KeyList::default();
+        let cold = Cold {
+            follows: &follows,
+            hidden: &KeyList::default(),
+            as_of: 1,
+        };
+        let request = request(&wish, 0, 1, None).unwrap();
+        let read = fanout.pages.read_cold(&request, &cold, |_, page| {
+            tries += 1;
+            if tries == 1 {
+                let mut drawer = drawer.lock();
+                drawer.timelines.begin(2);
+                drawer.timelines.account(KeyId(7), false);
+                drawer.timelines.end();
+            }
+            page
+        });
+        assert_eq!(read, Read::Page(Page::default()));
+        assert_eq!((tries, fanout.position()), (2, 2));
     }
 }

@@ -3,9 +3,9 @@
 //! The engine knows the URI of every record it holds, so such a page needs no
 //! record's body, neither from the cache nor from the store.
 
-use timeline::Entry;
+use timeline::{Moment, Page};
 
-use super::{Fanout, State, Wish};
+use super::{Fanout, Wish};
 use crate::store::{Position, StoreError};
 
 /// A page of URIs, newest first.
@@ -19,16 +19,15 @@ pub struct Uris {
 }
 
 impl Uris {
-    fn of(state: &State, feed: usize, entries: &[Entry], next: Option<timeline::Position>) -> Self {
-        let mut text = Vec::with_capacity(entries.len() * 80);
-        let mut ends = Vec::with_capacity(entries.len());
-        let timelines = &state.timelines;
-        timelines.push_uris(feed, entries, &mut text, &mut ends);
+    fn of(moment: &Moment<'_>, page: Page) -> Self {
+        let mut text = Vec::with_capacity(page.entries.len() * 80);
+        let mut ends = Vec::with_capacity(page.entries.len());
+        moment.push_uris(&page.entries, &mut text, &mut ends);
         let text = String::from_utf8(text).unwrap_or_default(); // it is made of texts
         Self {
             text,
             ends,
-            next: next.map(super::place),
+            next: page.next.map(super::place),
         }
     }
 
@@ -43,15 +42,11 @@ impl Uris {
 impl Fanout {
     /// The page, if memory can answer it wholly and exactly.
     pub fn uris(&self, wish: &Wish<'_>) -> Result<Option<Uris>, StoreError> {
-        self.find(wish, &|state, feed, entries, next| {
-            Uris::of(state, feed, &entries, next)
-        })
+        self.find(wish, &Uris::of)
     }
 
     /// The same, if nobody has to be waited for.
     pub fn uris_at_once(&self, wish: &Wish<'_>) -> Option<Uris> {
-        self.find_at_once(wish, &|state, feed, entries, next| {
-            Uris::of(state, feed, &entries, next)
-        })
+        self.find_at_once(wish, &Uris::of)
     }
 }

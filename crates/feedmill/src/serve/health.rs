@@ -91,6 +91,7 @@ pub(super) fn status(server: &Server) -> Result<Answer, XrpcError> {
                 "listed": server.status.listed.load(Ordering::Relaxed),
                 "adopted": server.status.adopted.load(Ordering::Relaxed),
             },
+            "timelines": timelines(server),
             "resync": {
                 "due": due,
                 "running": load(&server.status.resyncing),
@@ -99,6 +100,24 @@ pub(super) fn status(server: &Server) -> Result<Answer, XrpcError> {
         })
         .to_string(),
     ))
+}
+
+/// What is in memory for feeds; null if it is given none.
+fn timelines(server: &Server) -> serde_json::Value {
+    let Some(fanout) = &server.fanout else {
+        return serde_json::Value::Null;
+    };
+    let stats = fanout.stats();
+    json!({
+        "readers": stats.readers,
+        "entries": stats.entries,
+        "records": stats.records,
+        "bytes": stats.reader_bytes,
+        "fanouts": stats.fanouts,
+        "pushed": stats.pushes,
+        "pulled": stats.pulled,
+        "position": fanout.position(),
+    })
 }
 
 /// How far accounts have been found and fetched, in the words that clients know.

@@ -349,7 +349,7 @@ async fn the_operator_is_told_the_same_over_http_and_where_memory_ends() {
     follow(&desk, "1", ALICE);
     desk.put(ALICE, "post", "p", "{}");
     desk.put(ALICE, "post", "r", r#"{"reply":1}"#);
-    let (fanout, drawer) = Fanout::open(&desk.config.timelines, 1, &desk.store)
+    let (fanout, mut drawer) = Fanout::open(&desk.config.timelines, 1, &desk.store)
         .unwrap()
         .unwrap();
     let address = served(&desk, Arc::clone(&fanout)).await;

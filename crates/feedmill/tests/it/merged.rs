@@ -201,7 +201,7 @@ impl Bed {
         }
     }
 
-    fn draw(&self) {
+    fn draw(&mut self) {
         while self.drawer.step(self.desk.now_us()).unwrap() {}
     }
 

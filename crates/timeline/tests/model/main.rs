@@ -13,6 +13,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout)]
 
 mod apply;
+mod meanwhile;
 mod random;
 mod world;
 
@@ -20,8 +21,8 @@ use apply::{apply, put, put_all};
 use random::{KEYS, READERS, Random};
 use std::collections::{BTreeMap, VecDeque};
 use timeline::{
-    Cold, Entry, KeyId, KeyList, Position, Read, RecordId, Registered, Request, Settings, Target,
-    Timelines,
+    Cold, KeyId, KeyList, Moment, Page, Position, Read, RecordId, Registered, Request, Settings,
+    Target, Timelines,
 };
 use world::{Change, Post, World};
 
@@ -62,8 +63,6 @@ struct Bench {
     registered_as_of: BTreeMap<(usize, u32), u64>,
     serial: u64,
     now_us: i64,
-    /// Others read while the engine works; nobody else may change it.
-    meanwhile: bool,
     tally: Tally,
 }
 
@@ -83,7 +82,6 @@ struct Tally {
     pulled: u64,
     hibernated: u64,
     sweeps: u64,
-    parts: u64,
 }
 
 impl Bench {
@@ -113,7 +111,6 @@ impl Bench {
             registered_as_of: BTreeMap::new(),
             serial: 0,
             now_us: 1_700_000_000_000_000,
-            meanwhile: false,
             tally: Tally::default(),
         }
     }
@@ -124,11 +121,10 @@ impl Bench {
             0..40 => self.write(),
             40..65 => self.draw(),
             65..85 => self.read_any(),
-            85..91 => {
+            85..97 => {
                 let work = self.random.pick(&[1, 2, 8, 10_000]);
                 self.engine.step(self.now_us, work);
             }
-            91..97 => self.work_while_others_read(),
             97 => {
                 let (feed, reader) = self.any_reader();
                 self.engine.hibernate(feed, KeyId(reader));
@@ -141,25 +137,6 @@ impl Bench {
             }
         }
         self.complete_above_every_floor();
-    }
-
-    /// Background work as the server does it: pages are read while a fan-out is carried on.
-    fn work_while_others_read(&mut self) {
-        let work = self.random.pick(&[1, 2, 8, 10_000]);
-        self.engine.tend(self.now_us, work);
-        let mut carried = self.engine.carry(work);
-        self.meanwhile = true;
-        loop {
-            self.read_any();
-            self.complete_above_every_floor();
-            if carried.is_empty() {
-                break;
-            }
-            self.tally.parts += 1;
-            let some = self.random.pick(&[1, 1, 2, 100]);
-            self.engine.land(&mut carried, some);
-        }
-        self.meanwhile = false;
     }
 
     fn write(&mut self) {
@@ -203,6 +180,7 @@ impl Bench {
             }
         }
         put_all(&mut self.engine, &posts);
+        self.engine.end();
     }
 
     fn any_reader(&mut self) -> (usize, u32) {
@@ -244,18 +222,20 @@ impl Bench {
             limit,
             now_us: self.now_us,
         };
-        let mut read = self.engine.read(&request);
+        let pages = self.engine.pages();
+        let mut read = pages.read(&request, with_uris);
         match &read {
             Read::Cold => {
                 let loaded = self.load(feed, reader);
-                read = self.engine.read_cold(&request, &loaded.cold());
-                if self.random.one_in(2) && !self.meanwhile {
+                read = pages.read_cold(&request, &loaded.cold(), with_uris);
+                if self.random.one_in(2) {
                     self.register(feed, reader, &loaded);
                 }
-                self.tally.cold_pages += u64::from(matches!(read, Read::Page { .. }));
+                self.tally.cold_pages += u64::from(matches!(read, Read::Page(_)));
             }
-            Read::Page { .. } => self.tally.pages += 1,
+            Read::Page(_) => self.tally.pages += 1,
             Read::Below => {}
+            Read::Busy => panic!("nobody writes"),
         }
         let expected: Vec<&Post> = self
             .drawn
@@ -264,10 +244,11 @@ impl Bench {
             .filter(|post| before.is_none_or(|before| position(post) < *before))
             .collect();
         match read {
-            Read::Page { entries, next } => {
-                self.tally.short += u64::from(entries.len() < limit && next.is_some());
-                self.judge(&request, &expected, &entries, next.as_ref());
-                next
+            Read::Page((page, uris)) => {
+                let short = page.entries.len() < limit && page.next.is_some();
+                self.tally.short += u64::from(short);
+                self.judge(&request, &expected, &page, &uris);
+                page.next
             }
             Read::Below => {
                 self.tally.below += 1;
@@ -279,16 +260,12 @@ impl Bench {
                 self.tally.stale += 1;
                 None
             }
+            Read::Busy => panic!("nobody writes"),
         }
     }
 
-    fn judge(
-        &self,
-        request: &Request<'_>,
-        expected: &[&Post],
-        entries: &[Entry],
-        next: Option<&Position>,
-    ) {
+    fn judge(&self, request: &Request<'_>, expected: &[&Post], page: &Page, uris: &[String]) {
+        let (entries, next) = (&page.entries, page.next.as_ref());
         let wanted: Vec<_> = expected
             .iter()
             .filter(|post| next.is_none_or(|next| position(post) >= *next))
@@ -301,18 +278,10 @@ impl Bench {
                 )
             })
             .collect();
-        let (mut text, mut ends) = (Vec::new(), Vec::new());
-        self.engine
-            .push_uris(request.feed, entries, &mut text, &mut ends);
-        let begins = std::iter::once(0).chain(ends.iter().copied());
-        let uris = begins.zip(&ends).map(|(begin, &end)| &text[begin..end]);
         let found: Vec<_> = entries
             .iter()
             .zip(uris)
-            .map(|(entry, uri)| {
-                let uri = String::from_utf8(uri.to_vec()).unwrap();
-                (entry.id, entry.time_us, entry.target, uri)
-            })
+            .map(|(entry, uri)| (entry.id, entry.time_us, entry.target, uri.clone()))
             .collect();
         assert_eq!(
             found,
@@ -420,6 +389,7 @@ impl Bench {
             }
             self.engine.loaded(feed, target, floor_us);
         }
+        self.engine.end();
     }
 
     /// Walks all rings: what a reader should see above the floor is in the
@@ -487,6 +457,16 @@ impl Bench {
     }
 }
 
+/// A page and the URIs of its entries.
+fn with_uris(moment: &Moment<'_>, page: Page) -> (Page, Vec<String>) {
+    let (mut text, mut ends) = (Vec::new(), Vec::new());
+    moment.push_uris(&page.entries, &mut text, &mut ends);
+    let begins = std::iter::once(0).chain(ends.iter().copied());
+    let uris = begins.zip(&ends).map(|(begin, &end)| &text[begin..end]);
+    let uris = uris.map(|uri| String::from_utf8(uri.to_vec()).unwrap());
+    (page, uris.collect())
+}
+
 fn lanes(settings: &Settings) -> Vec<(usize, usize)> {
     let feeds = settings.feeds.iter().enumerate();
     feeds
@@ -516,7 +496,7 @@ fn every_page_equals_the_model_and_every_timeline_is_complete_above_its_floor() 
     } else {
         steps.div_ceil(STEPS_PER_WORLD)
     };
-    let mut totals = [0u64; 14];
+    let mut totals = [0u64; 13];
     for world in 0..worlds {
         let seed = first.unwrap_or(world);
         let run = std::panic::catch_unwind(|| {
@@ -544,7 +524,6 @@ fn every_page_equals_the_model_and_every_timeline_is_complete_above_its_floor() 
             t.pulled,
             t.hibernated,
             t.sweeps,
-            t.parts,
         ];
         for (total, seen) in totals.iter_mut().zip(seen) {
             *total += seen;
@@ -552,7 +531,7 @@ fn every_page_equals_the_model_and_every_timeline_is_complete_above_its_floor() 
     }
     println!(
         "rings, pages, cold pages, below, stale, full, short, completeness checks, restarts, pushes, pulled, \
-         hibernated, sweeps, parts of carried fan-outs: {totals:?}"
+         hibernated, sweeps: {totals:?}"
     );
     if first.is_none() && steps >= 100_000 {
         assert!(

@@ -37,8 +37,9 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn id(&self) -> u64 {
-        self.id
+    /// The same under another id.
+    pub(super) fn with_id(self, id: u64) -> Self {
+        Self { id, ..self }
     }
 }
 
@@ -120,6 +121,7 @@ impl Crowd {
                 keys: &keys,
             },
         );
+        self.engine.end();
     }
 
     /// Records as the drawer hands them over: together.
@@ -137,6 +139,7 @@ impl Crowd {
             })
             .collect();
         self.engine.insert_all(0, 0, &records);
+        self.engine.end();
     }
 
     /// Carries the background fan-outs to their end.

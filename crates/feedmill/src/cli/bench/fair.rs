@@ -1,28 +1,26 @@
 //! `bench fair`: how soon a small post is seen while a post to 31 million runs.
 //!
 //! Two threads, as in the server: one draws (inserts what came, then does a
-//! portion of background work, letting go of the lock in between), one posts
-//! and reads a follower's page until the post is on it. Time is by the wall,
-//! because that is what a reader waits; each side is the best of several rounds.
+//! portion of background work), one posts and reads a follower's page until the
+//! post is on it. Time is by the wall, because that is what a reader waits;
+//! each side is the best of several rounds.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
-use timeline::Read;
+use timeline::{Pages, Read, Request};
 
 use super::Report;
 use super::crowd::{Crowd, Draft};
 use super::fanout::{GIANT_KEY, giant_crowd, giant_readers};
-use crate::fanout::{LANDED_MAX, LOCKED_MAX, PATIENCE, WORK};
+use crate::fanout::{PATIENCE, TOGETHER_MAX, WORK};
 
 const ROUNDS: usize = 7;
 const POSTS: usize = 400;
 /// Between small posts: more than the public network has.
 const PAUSE: Duration = Duration::from_micros(500);
-/// Looks in each pause, to see how often a page would meet the drawer alone.
+/// Looks in each pause, to see how often a page would be left to the store.
 const LOOKS: u32 = 5;
 /// A reader of the small authors, and the first of them.
 const READER: u32 = 50;
@@ -30,6 +28,8 @@ const AUTHOR: u32 = 10;
 const AUTHORS: u32 = 20;
 /// What one reader of the giant needs while its ring is only a line and a small body.
 const BYTES: usize = 330;
+/// The ids of small posts lie above those of the giant's.
+const FIRST_ID: u64 = 1 << 40;
 /// Posts of the giant under way at once.
 const UNDER_WAY: usize = 2;
 
@@ -44,25 +44,22 @@ pub(super) fn run(scale: f64) -> Report {
         "a post every {} µs to one of {AUTHORS} authors' readers, {ROUNDS} rounds of {POSTS}; {readers} readers of one author; portions of {WORK} pushes",
         PAUSE.as_micros()
     );
-    let shared = Arc::new(RwLock::new(crowd));
-    let rest = (0..ROUNDS).map(|_| round(&shared, 0)).collect::<Vec<_>>();
-    let before = shared.read().engine.stats().pushes;
-    let busy = (0..ROUNDS)
-        .map(|_| round(&shared, UNDER_WAY))
-        .collect::<Vec<_>>();
-    let pushes = shared.read().engine.stats().pushes - before;
+    let rest: Vec<Round> = (0..ROUNDS).map(|_| round(&mut crowd, 0)).collect();
+    let before = crowd.engine.stats().pushes;
+    let busy: Vec<Round> = (0..ROUNDS).map(|_| round(&mut crowd, UNDER_WAY)).collect();
+    let pushes = crowd.engine.stats().pushes - before;
     let best = |rounds: &[Round]| {
         let all = rounds.iter().map(|round| round.p99_us);
         all.fold(f64::MAX, f64::min)
     };
-    let met: usize = busy.iter().map(|round| round.met).sum();
+    let left: usize = busy.iter().map(|round| round.left).sum();
     let looks: usize = busy.iter().map(|round| round.looks).sum();
     let (rest, busy) = (best(&rest), best(&busy));
     report.figure("p99_rest_us", rest);
     report.figure("p99_busy_us", busy);
     report.figure("giant_pushes_meanwhile", pushes as f64);
     report.ratio("p99_busy_vs_rest", busy / rest);
-    report.ratio("drawer_is_alone", met as f64 / looks.max(1) as f64);
+    report.ratio("left_to_the_store", left as f64 / looks.max(1) as f64);
     report.at_most(
         "microseconds of p99 while busy (five times rest, or rest + 1 ms)",
         busy,
@@ -75,37 +72,42 @@ pub(super) fn run(scale: f64) -> Report {
 #[derive(Debug, Default)]
 struct Round {
     p99_us: f64,
-    /// Looks at the lock, and those of them that found the drawer alone.
+    /// Pages read, and those of them that the engine left to the store.
     looks: usize,
-    met: usize,
+    left: usize,
+}
+
+/// A post to be made.
+#[derive(Debug)]
+struct Post {
+    id: u64,
+    author: u32,
 }
 
 /// One round, with so many giant posts under way.
-fn round(shared: &Arc<RwLock<Crowd>>, giants: usize) -> Round {
-    let (sender, drafts) = sync_channel(LOCKED_MAX);
+fn round(crowd: &mut Crowd, giants: usize) -> Round {
+    let (sender, posts) = sync_channel(TOGETHER_MAX);
     let stop = AtomicBool::new(false);
+    let (pages, request) = (crowd.engine.pages(), crowd.request(READER));
+    let first = FIRST_ID + crowd.posted * POSTS as u64;
     let mut waits = Vec::new();
     let mut round = Round::default();
     std::thread::scope(|scope| {
         let stop = &stop;
-        scope.spawn(move || draw(shared, &drafts, giants, stop));
+        scope.spawn(move || draw(crowd, &posts, giants, stop));
         for post in 0..POSTS {
             for _ in 0..LOOKS {
                 std::thread::sleep(PAUSE / LOOKS);
                 round.looks += 1;
-                round.met += usize::from(shared.try_read().is_none());
+                round.left += usize::from(newest(&pages, &request).is_none());
             }
-            let draft = shared.write().draft_at_once(AUTHOR + post as u32 % AUTHORS);
-            let id = draft.id();
+            let (id, author) = (first + post as u64, AUTHOR + post as u32 % AUTHORS);
             let start = Instant::now();
-            if sender.send(draft).is_err() {
+            if sender.send(Post { id, author }).is_err() {
                 break;
             }
-            // Who meets the drawer alone would be answered by the store; here it looks again.
-            loop {
-                if shared.try_read().is_some_and(|crowd| is_seen(&crowd, id)) {
-                    break;
-                }
+            // What is left to the store it would answer; here it is looked at again.
+            while newest(&pages, &request) != Some(id) {
                 std::hint::spin_loop();
             }
             waits.push(start.elapsed().as_secs_f64() * 1e6);
@@ -117,38 +119,37 @@ fn round(shared: &Arc<RwLock<Crowd>>, giants: usize) -> Round {
     round
 }
 
-fn is_seen(crowd: &Crowd, id: u64) -> bool {
-    match crowd.engine.read(&crowd.request(READER)) {
-        Read::Page { entries, .. } => entries.first().is_some_and(|entry| entry.id.0 == id),
-        Read::Cold | Read::Below => false,
+/// The newest record on a page, 0 if it has none; `None` if the page is left to the store.
+fn newest(pages: &Pages, request: &Request<'_>) -> Option<u64> {
+    let newest = pages.read(request, |_, page| {
+        page.entries.first().map_or(0, |entry| entry.id.0)
+    });
+    match newest {
+        Read::Page(id) => Some(id),
+        Read::Cold | Read::Below | Read::Busy => None,
     }
 }
 
 /// What the drawer does, without a store.
-fn draw(shared: &RwLock<Crowd>, drafts: &Receiver<Draft>, giants: usize, stop: &AtomicBool) {
+fn draw(crowd: &mut Crowd, posts: &Receiver<Post>, giants: usize, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        let mut came: Vec<Draft> = drafts.try_iter().take(LOCKED_MAX).collect();
+        let mut came: Vec<Post> = posts.try_iter().take(TOGETHER_MAX).collect();
         if came.is_empty() && giants == 0 {
-            match drafts.recv_timeout(PATIENCE) {
-                Ok(draft) => came.push(draft),
+            match posts.recv_timeout(PATIENCE) {
+                Ok(post) => came.push(post),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
-        if !came.is_empty() {
-            shared.write().publish_all(&came);
-        }
-        let mut crowd = shared.write();
+        let drafts: Vec<Draft> = came
+            .iter()
+            .map(|post| crowd.draft_at_once(post.author).with_id(post.id))
+            .collect();
+        crowd.publish_all(&drafts);
         if crowd.engine.stats().fanouts < giants {
             let draft = crowd.draft_at_once(GIANT_KEY);
             crowd.publish(&draft);
         }
-        let now_us = crowd.now_us;
-        crowd.engine.tend(now_us, WORK);
-        drop(crowd);
-        let mut carried = shared.read().engine.carry(WORK);
-        while !carried.is_empty() {
-            shared.write().engine.land(&mut carried, LANDED_MAX);
-        }
+        crowd.engine.step(crowd.now_us, WORK);
     }
 }

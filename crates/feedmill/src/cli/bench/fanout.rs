@@ -11,7 +11,7 @@ use timeline::Settings;
 use super::crowd::{Crowd, Draft, Graph, settings};
 use super::meter::{available, cpu_s};
 use super::{Ending, Report, redis, scaled, sql};
-use crate::fanout::{LOCKED_MAX, WORK};
+use crate::fanout::{TOGETHER_MAX, WORK};
 
 /// Entries of a timeline.
 const ITEMS_MAX: usize = 200;
@@ -45,7 +45,7 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
             .collect()
     };
     // Filled first: a ring that grows takes fresh memory, and one that is full lets its oldest go.
-    for some in authors(scaled(12_000_000, scale)).chunks(LOCKED_MAX) {
+    for some in authors(scaled(12_000_000, scale)).chunks(TOGETHER_MAX) {
         let drafts: Vec<Draft> = some.iter().map(|author| crowd.draft(*author)).collect();
         crowd.publish_all(&drafts);
         crowd.engine.step(crowd.now_us, 65_536);
@@ -92,7 +92,7 @@ struct Rounds {
 impl Rounds {
     fn measure(&mut self, crowd: &mut Crowd, drafts: &[Draft]) {
         let (before, start) = (crowd.engine.stats().pushes, cpu_s());
-        for some in drafts.chunks(LOCKED_MAX) {
+        for some in drafts.chunks(TOGETHER_MAX) {
             crowd.publish_all(some);
             crowd.engine.step(crowd.now_us, WORK);
         }

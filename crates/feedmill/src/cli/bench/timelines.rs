@@ -83,7 +83,7 @@ fn first_pages(crowd: &Crowd, follows: u32, readers: u32) -> (f64, u32) {
             as_of: 0,
         };
         let read = black_box(crowd.engine.read_cold(&crowd.request(1), &cold));
-        below += u32::from(!matches!(read, Read::Page { .. }));
+        below += u32::from(!matches!(read, Read::Page(_)));
     }
     ((cpu_s() - start) * 1e6 / f64::from(readers), below)
 }
@@ -140,6 +140,7 @@ pub(super) fn delete(scale: f64) -> Result<Report, Ending> {
         let start = cpu_s();
         for &id in some {
             black_box(crowd.engine.remove(RecordId(id)));
+            crowd.engine.end();
         }
         (cpu_s() - start) * 1e6 / some.len() as f64
     }));
@@ -148,6 +149,7 @@ pub(super) fn delete(scale: f64) -> Result<Report, Ending> {
     for reader in 0..count {
         crowd.engine.begin(u64::from(reader) + 1);
         crowd.engine.unfollow(0, KeyId(reader + 100), KeyId(7));
+        crowd.engine.end();
     }
     let unfollow_us = (cpu_s() - start) * 1e6 / f64::from(count);
     let mut report = Report {

@@ -1,23 +1,30 @@
 //! Rings against sorted lists, at caps that wrap, widen and drop.
 
 use super::*;
+use crate::records::RecordsWriter;
+use sdd::Guard;
 
 /// A ring beside the list it must equal.
 struct Pair {
     rings: Rings,
+    writer: RingsWriter,
     records: Records,
+    recorder: RecordsWriter,
     /// Everything ever pushed.
     pushed: Vec<u32>,
 }
 
 impl Pair {
     fn new(items_max: usize) -> Self {
-        let mut rings = Rings::new(items_max);
+        let rings = Rings::new(items_max);
+        let mut writer = RingsWriter::new(&rings);
         let records = Records::default();
-        rings.build(3, &[], false, &records);
+        writer.build(&rings, 3, &[], (false, i64::MIN), &records);
         Self {
             rings,
+            writer,
             records,
+            recorder: RecordsWriter::default(),
             pushed: Vec::new(),
         }
     }
@@ -25,7 +32,8 @@ impl Pair {
     fn record(&mut self, time_us: i64) -> u32 {
         let at = self.pushed.len() as u64;
         let uri = format!("at://a/b/{:09}", (at * 7_919) % 1_000_003);
-        self.records.add(at, time_us, &uri, 1, &[1], None)
+        self.recorder
+            .add(&self.records, at, time_us, &uri, 1, &[1], None)
     }
 
     fn push(&mut self, time_us: i64) {
@@ -34,20 +42,14 @@ impl Pair {
         self.push_to(&[3, 9], number, time_us);
     }
 
-    /// Every other push is made ahead, as it is while others read.
     fn push_to(&mut self, slots: &[u32], number: u32, time_us: i64) -> u64 {
-        if number.is_multiple_of(2) {
-            let mut put_off = Vec::new();
-            let pushed = self.rings.push_ahead(slots, number, time_us, &mut put_off);
-            return self.rings.land(pushed, &put_off, &self.records);
-        }
         let push = |&slot: &u32| Push {
             slot,
             number,
             time_us,
         };
-        let pushes: Vec<Push> = slots.iter().map(push).collect();
-        self.rings.push_each(&pushes, &self.records)
+        self.writer
+            .push_each(&self.rings, slots, push, &self.records)
     }
 
     /// The newest of all that was pushed, and nothing missing above the floor.
@@ -55,12 +57,13 @@ impl Pair {
     fn check(&self) {
         let mut expected = self.pushed.clone();
         expected.sort_by(|one, other| self.records.compare(*other, *one));
-        let ring = self.rings.ring(3).unwrap();
+        let guard = Guard::new();
+        let ring = self.rings.ring(3, &guard).unwrap();
         let floor = ring.floor();
         let found: Vec<u32> = ring.walk().collect();
         assert_eq!(found, expected[..found.len()]);
-        assert_eq!(found.len(), expected.len().min(self.rings.items_max()));
-        assert_eq!(found.len() as u64, self.rings.entries());
+        assert_eq!(found.len(), expected.len().min(self.rings.items_max));
+        assert_eq!(found.len() as u64, self.writer.entries());
         let by_place: Vec<u32> = (0..).map_while(|back| ring.nth(back)).collect();
         assert_eq!(by_place, found);
         if expected.len() > found.len() {
@@ -111,7 +114,8 @@ fn many_at_once_are_as_many_one_after_another() {
                     }
                 })
                 .collect();
-            pair.rings.push_each(&pushes, &pair.records);
+            pair.writer
+                .push_each(&pair.rings, &pushes, |push| *push, &pair.records);
             pair.check();
         }
     }
@@ -143,7 +147,9 @@ fn a_ring_built_from_a_list_goes_on_like_one_that_grew() {
         list.reverse();
         let more = list.len() > 40;
         list.truncate(40);
-        pair.rings.build(3, &list, more, &pair.records);
+        let floor = (more, i64::MIN);
+        pair.writer
+            .build(&pair.rings, 3, &list, floor, &pair.records);
         pair.check();
         for step in 0..60 {
             pair.push(length + step - noise(step) % 9);
@@ -158,9 +164,9 @@ fn a_closed_ring_takes_nothing_and_holds_nothing() {
     for step in 0..100 {
         pair.push(step);
     }
-    pair.rings.close(3);
+    pair.writer.close(&pair.rings, 3);
     let number = pair.record(1_000);
     assert_eq!(pair.push_to(&[3], number, 1_000), 0);
-    assert_eq!((pair.rings.entries(), pair.rings.rings()), (0, 0));
-    assert!(pair.rings.ring(3).is_none());
+    assert_eq!((pair.writer.entries(), pair.writer.rings()), (0, 0));
+    assert!(pair.rings.ring(3, &Guard::new()).is_none());
 }
