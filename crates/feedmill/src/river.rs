@@ -195,7 +195,7 @@ impl River {
                 river.branch(Box::new(SearchBranch::new(Arc::clone(index))))?;
             }
             let fanout = river.fan_out(config, &start)?;
-            river.tell(config)?;
+            river.tell(config, fanout.clone())?;
             river.serve(config, &start, fanout, search).await?;
         }
         Ok(river)
@@ -391,13 +391,8 @@ impl River {
     }
 
     /// Starts the thread that tells changes to readers who listen.
-    fn tell(&mut self, config: &Config) -> Result<(), StartError> {
-        let settings = &config.serve;
-        let live = Live::open(
-            &self.store,
-            settings.listeners_max,
-            settings.listener_events_max,
-        )?;
+    fn tell(&mut self, config: &Config, fanout: Option<Arc<Fanout>>) -> Result<(), StartError> {
+        let live = Live::open(&self.store, fanout, &config.serve)?;
         self.live = Some(Arc::clone(&live));
         self.draw("live", move || live.run())
     }

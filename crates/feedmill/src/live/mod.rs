@@ -1,47 +1,54 @@
 //! Live: changes told to connected readers as they happen.
 //!
 //! In:    the outbox, drawn once for everybody; readers who listen.
-//! Out:   for each reader its own news, in order, each with the position after it.
+//! Out:   for each reader its own news, in order, each with where to come back to.
 //! Never: a reader that delays another or the drawing; news lost without a
 //!        word: who is too slow is let go with a reason and comes back with
-//!        its last position.
+//!        its last position; news of what the pages here do not show yet.
 //!
 //! A hub knows which listeners follow which key, so a change costs what its
-//! deliveries cost. Nothing here is durable: a reader who comes back is told
-//! what the outbox still holds.
+//! deliveries cost. Whoever comes back from further behind reads the outbox by
+//! itself, as fast as it takes its news, and joins the others when it has
+//! caught up. Nothing here is durable: what the outbox no longer holds is not known.
 
+// Whom a change concerns.
+mod hub;
+// A reader's way from where it was to the others.
+mod listening;
+// Whom an account's coming or going concerns.
+mod reach;
 // What one reader is told.
 mod view;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tracing::error;
 
-use crate::metrics as names;
+use crate::config;
+use crate::fanout::Fanout;
+use crate::store::change::Drawn;
 use crate::store::routes::Routes;
 use crate::store::{Change, Plan, SharedStore, StoreError};
-use view::{Entries, View};
+use hub::Hub;
+use reach::Reach;
+use view::View;
 
-pub use view::{Entry, News};
+pub use listening::Listening;
+pub use view::{Entry, News, Told};
 
 /// Changes drawn at once.
 const DRAW_MAX: usize = 1000;
 /// How long to wait for changes before looking again.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How often follows are loaded again because the hub went on meanwhile.
-const LOADS_MAX: usize = 100;
-
-/// One piece of news and the position after it.
-#[derive(Debug, Clone)]
-pub struct Told {
-    pub position: i64,
-    pub news: News,
-}
+/// How long news wait for the pages that show them; then they are told all the same.
+const PAGES_MAX: Duration = Duration::from_secs(1);
+/// Pause between two looks at where the pages stand.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Why a reader cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -56,151 +63,13 @@ pub enum ListenError {
     Future,
 }
 
-/// A reader's own news; dropping it ends the listening.
-#[derive(Debug)]
-pub struct Listening {
-    /// What happened since the position that the reader came back with.
-    pub missed: Vec<Told>,
-    /// The position was too old: what happened in between is not known any more.
-    pub outdated: bool,
-    /// Where it stands after what it missed.
-    pub position: i64,
-    news: mpsc::Receiver<Told>,
-    slow: Arc<AtomicBool>,
-    id: u64,
-    live: Arc<Live>,
-}
-
-impl Listening {
-    /// The next piece; `None` when it is over.
-    pub async fn next(&mut self) -> Option<Told> {
-        self.news.recv().await
-    }
-
-    /// Whether it ended because the reader took too long.
-    pub fn was_slow(&self) -> bool {
-        self.slow.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.live.hub.lock().leave(self.id);
-    }
-}
-
-#[derive(Debug)]
-struct Listener {
-    view: View,
-    news: mpsc::Sender<Told>,
-    slow: Arc<AtomicBool>,
-}
-
-#[derive(Debug, Default)]
-struct Hub {
-    position: i64,
-    listeners: HashMap<u64, Listener>,
-    by_key: HashMap<(usize, i64), BTreeSet<u64>>,
-    by_reader: HashMap<(usize, i64), BTreeSet<u64>>,
-}
-
-impl Hub {
-    fn join(&mut self, id: u64, listener: Listener) {
-        let view = &listener.view;
-        for key in view.keys() {
-            self.by_key.entry((view.feed, key)).or_default().insert(id);
-        }
-        self.by_reader
-            .entry((view.feed, view.reader))
-            .or_default()
-            .insert(id);
-        self.listeners.insert(id, listener);
-        metrics::gauge!(names::LISTENERS).set(self.listeners.len() as f64);
-    }
-
-    fn leave(&mut self, id: u64) {
-        let Some(listener) = self.listeners.remove(&id) else {
-            return;
-        };
-        let view = &listener.view;
-        let keys = view.keys().map(|key| (view.feed, key));
-        let index = &mut self.by_key;
-        keys.for_each(|place| forget(index, place, id));
-        forget(&mut self.by_reader, (view.feed, view.reader), id);
-        metrics::gauge!(names::LISTENERS).set(self.listeners.len() as f64);
-    }
-
-    /// Whom a change may concern.
-    fn concerned(&self, routes: &Routes, change: &Change) -> BTreeSet<u64> {
-        let mut places: Vec<(usize, i64)> = Vec::new();
-        let mut readers: Vec<(usize, i64)> = Vec::new();
-        let mut under = |lane: i64, keys: &[i64]| {
-            for (feed, _) in routes.targets(lane) {
-                places.extend(keys.iter().map(|key| (feed, *key)));
-            }
-        };
-        match change {
-            Change::Put { lanes, .. } | Change::Delete { lanes, .. } => {
-                lanes
-                    .iter()
-                    .for_each(|place| under(place.lane, &place.keys));
-            }
-            Change::Regroup { lane, was, now, .. } => {
-                was.iter()
-                    .chain(now)
-                    .for_each(|group| under(*lane, &group.keys));
-            }
-            Change::Follow { source, reader, .. } | Change::Unfollow { source, reader, .. } => {
-                let feeds = routes.follows(*source).chain(routes.hides(*source));
-                readers.extend(feeds.map(|feed| (feed, *reader)));
-            }
-            Change::Account { key, .. } => {
-                places.extend((0..routes.feeds()).map(|feed| (feed, *key)))
-            }
-        }
-        let by_key = places.iter().filter_map(|place| self.by_key.get(place));
-        let by_reader = readers.iter().filter_map(|place| self.by_reader.get(place));
-        by_key.chain(by_reader).flatten().copied().collect()
-    }
-
-    fn tell(&mut self, routes: &Routes, position: i64, change: &Change) {
-        let mut entries = Entries::default();
-        let mut slow = Vec::new();
-        for id in self.concerned(routes, change) {
-            let Some(listener) = self.listeners.get_mut(&id) else {
-                continue;
-            };
-            let news = listener.view.take(routes, position, change, &mut entries);
-            if let Change::Follow { key, .. } | Change::Unfollow { key, .. } = change {
-                let place = (listener.view.feed, *key);
-                match listener.view.listens_to(*key) {
-                    true => drop(self.by_key.entry(place).or_default().insert(id)),
-                    false => forget(&mut self.by_key, place, id),
-                }
-            }
-            for news in news {
-                if listener.news.try_send(Told { position, news }).is_err() {
-                    listener.slow.store(true, Ordering::Relaxed);
-                    slow.push(id);
-                    break;
-                }
-            }
-        }
-        for id in slow {
-            metrics::counter!(names::LISTENERS_SLOW).increment(1);
-            self.leave(id);
-        }
-        self.position = position;
-    }
-}
-
-fn forget(index: &mut HashMap<(usize, i64), BTreeSet<u64>>, place: (usize, i64), id: u64) {
-    if let Some(ids) = index.get_mut(&place) {
-        ids.remove(&id);
-        if ids.is_empty() {
-            index.remove(&place);
-        }
-    }
+/// Who listens to which feed.
+#[derive(Debug, Clone)]
+pub struct Ear {
+    pub feed: String,
+    /// The reader's DID, and its number.
+    pub did: String,
+    pub reader: i64,
 }
 
 /// Tells changes to those who listen.
@@ -210,6 +79,8 @@ pub struct Live {
     routes: Routes,
     plan: Arc<Plan>,
     store: SharedStore,
+    /// Pages from memory, where there are any: they are a little behind the store.
+    fanout: Option<Arc<Fanout>>,
     next_id: AtomicU64,
     listeners_max: usize,
     events_max: usize,
@@ -220,38 +91,32 @@ impl Live {
     /// Begins at the newest position of the outbox.
     pub fn open(
         store: &SharedStore,
-        listeners_max: usize,
-        events_max: usize,
+        fanout: Option<Arc<Fanout>>,
+        settings: &config::Serve,
     ) -> Result<Arc<Self>, StoreError> {
         let plan = Arc::clone(store.plan());
-        let routes = Routes::new(&plan, &**store);
-        let position = store.head()?;
         Ok(Arc::new(Self {
-            hub: Mutex::new(Hub {
-                position,
-                ..Hub::default()
-            }),
-            routes,
+            hub: Mutex::new(Hub::at(store.head()?)),
+            routes: Routes::new(&plan, &**store),
             plan,
             store: Arc::clone(store),
+            fanout,
             next_id: AtomicU64::new(0),
-            listeners_max,
-            events_max,
+            listeners_max: settings.listeners_max,
+            events_max: settings.listener_events_max,
             stop: watch::Sender::new(false),
         }))
     }
 
     /// How many listen.
     pub fn listeners(&self) -> usize {
-        self.hub.lock().listeners.len()
+        self.hub.lock().seated()
     }
 
     /// Lets everybody go; nobody may listen after it.
     pub fn stop(&self) {
         self.stop.send_replace(true);
-        let mut hub = self.hub.lock();
-        let ids: Vec<u64> = hub.listeners.keys().copied().collect();
-        ids.into_iter().for_each(|id| hub.leave(id));
+        self.hub.lock().leave_all(false);
     }
 
     /// The thread: draws until told to stop.
@@ -270,132 +135,79 @@ impl Live {
     fn step(&self) -> Result<(), StoreError> {
         let (position, idle) = {
             let hub = self.hub.lock();
-            (hub.position, hub.listeners.is_empty())
+            (hub.position, hub.is_idle())
         };
         if idle {
             let head = self.store.head()?;
             let mut hub = self.hub.lock();
             // Whoever came meanwhile stands at a position that must not be passed over.
-            if hub.listeners.is_empty() {
+            if hub.is_idle() {
                 hub.position = hub.position.max(head);
                 return Ok(());
             }
         }
         let drawn = self.store.draw(position, DRAW_MAX)?;
-        let mut hub = self.hub.lock();
         if drawn.gone {
             // Too far behind: they come back and are told that they missed something.
-            let ids: Vec<u64> = hub.listeners.keys().copied().collect();
-            for id in ids {
-                if let Some(listener) = hub.listeners.get(&id) {
-                    listener.slow.store(true, Ordering::Relaxed);
-                }
-                hub.leave(id);
-            }
-            hub.position = self.store.head()?;
+            let head = self.store.head()?;
+            let mut hub = self.hub.lock();
+            hub.leave_all(true);
+            hub.position = head;
             return Ok(());
         }
-        let first = drawn.position + 1 - drawn.changes.len() as i64;
-        for (position, change) in (first..).zip(&drawn.changes) {
-            hub.tell(&self.routes, position, change);
+        let mut reaches = HashMap::new();
+        for (position, change) in numbered(&drawn) {
+            if let Change::Account { key, .. } = change {
+                reaches.insert(position, self.reach(*key)?);
+            }
+        }
+        self.until_shown(drawn.position);
+        let mut hub = self.hub.lock();
+        for (position, change) in numbered(&drawn) {
+            let reach = reaches.remove(&position).unwrap_or_default();
+            hub.tell(&self.routes, position, change, &reach);
         }
         Ok(())
+    }
+
+    /// Waits until pages show what happened up to a position: who is told of a change and reads
+    /// the feed again must not read it as it was before.
+    fn until_shown(&self, position: i64) {
+        let Some(fanout) = &self.fanout else {
+            return; // every page comes from the store
+        };
+        let begun = Instant::now();
+        while fanout.position() < position && begun.elapsed() < PAGES_MAX {
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Begins to listen, from a position if the reader was here before.
-    pub fn listen(
-        self: &Arc<Self>,
-        feed: &str,
-        reader: i64,
-        from: Option<i64>,
-    ) -> Result<Listening, ListenError> {
-        let (number, plan) = self
-            .plan
-            .feeds
-            .iter()
-            .enumerate()
-            .find(|(_, plan)| plan.name == feed)
-            .ok_or(ListenError::UnknownFeed)?;
-        if from.is_some_and(|from| from > self.store.head().unwrap_or(i64::MAX)) {
+    pub fn listen(self: &Arc<Self>, ear: Ear, from: Option<i64>) -> Result<Listening, ListenError> {
+        let mut feeds = self.plan.feeds.iter();
+        let feed = feeds.position(|plan| plan.name == ear.feed);
+        let feed = feed.ok_or(ListenError::UnknownFeed)?;
+        let head = self.store.head()?;
+        if from.is_some_and(|from| from > head) {
             return Err(ListenError::Future);
         }
-        let (sender, news) = mpsc::channel(self.events_max);
-        let slow = Arc::new(AtomicBool::new(false));
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut joined = None;
-        for _ in 0..LOADS_MAX {
-            let loaded = self.store.follows(reader, &plan.follows, &plan.hides)?;
+        {
+            // Whoever stops us lets go of all who sit by then.
             let mut hub = self.hub.lock();
-            if hub.listeners.len() >= self.listeners_max || *self.stop.borrow() {
+            if *self.stop.borrow() || !hub.seat(id, self.listeners_max) {
                 return Err(ListenError::Full);
             }
-            // Follows that the hub has gone past would miss a change in between.
-            if loaded.as_of >= hub.position {
-                let view = View::new(number, reader, plan.include_self, &loaded);
-                let listener = Listener {
-                    view,
-                    news: sender.clone(),
-                    slow: Arc::clone(&slow),
-                };
-                hub.join(id, listener);
-                joined = Some((hub.position, loaded));
-                break;
-            }
         }
-        let (position, loaded) = joined.ok_or_else(|| {
-            StoreError::Passing("changes come faster than follows can be read".to_owned())
-        })?;
-        let mut listening = Listening {
-            missed: Vec::new(),
-            outdated: false,
-            position,
-            news,
-            slow,
-            id,
-            live: Arc::clone(self),
-        };
-        if let Some(from) = from {
-            let mut view = View::new(number, reader, plan.include_self, &loaded);
-            self.catch_up(&mut view, from, &mut listening)?;
-        }
+        // From here on its end gives the seat back.
+        let mut listening = Listening::new(Arc::clone(self), id, feed, ear);
+        listening.begin(from)?;
         Ok(listening)
     }
+}
 
-    /// What happened between `from` and the position at which the reader joined.
-    fn catch_up(
-        &self,
-        view: &mut View,
-        from: i64,
-        listening: &mut Listening,
-    ) -> Result<(), ListenError> {
-        let mut at = from;
-        while at < listening.position {
-            let drawn = self.store.draw(at, DRAW_MAX)?;
-            if drawn.gone || listening.missed.len() >= self.events_max {
-                listening.outdated = true;
-                listening.missed.clear();
-                return Ok(());
-            }
-            let first = drawn.position + 1 - drawn.changes.len() as i64;
-            for (position, change) in (first..).zip(&drawn.changes) {
-                if position > listening.position {
-                    break;
-                }
-                let own = matches!(change, Change::Follow { reader, .. } | Change::Unfollow { reader, .. } if *reader == view.reader);
-                let news = match own {
-                    // Its follows are those of now; that they changed is told all the same.
-                    true => vec![News::Changed],
-                    false => view.take(&self.routes, position, change, &mut Entries::default()),
-                };
-                listening
-                    .missed
-                    .extend(news.into_iter().map(|news| Told { position, news }));
-            }
-            if drawn.position <= at {
-                break;
-            }
-            at = drawn.position;
-        }
-        Ok(())
-    }
+/// Changes with their positions.
+fn numbered(drawn: &Drawn) -> impl Iterator<Item = (i64, &Change)> {
+    let first = drawn.position + 1 - drawn.changes.len() as i64;
+    (first..).zip(&drawn.changes)
 }

@@ -2,7 +2,8 @@
 //!
 //! In:    a change and its position, in order.
 //! Out:   entries that appear, entries that go, or a word that follows changed.
-//! Never: news of a record that no key of the reader reaches.
+//! Never: news of a record that no key of the reader reaches; a piece of news
+//!        after whose cursor the rest of its change is lost.
 //!
 //! Whether an entry's author is visible to everybody is not decided here: its
 //! body is read when it is sent, and a hidden one has none.
@@ -13,6 +14,8 @@ use std::sync::{Arc, OnceLock};
 use crate::clock::Micros;
 use crate::store::change::{Change, Follows, Grouped};
 use crate::store::routes::Routes;
+
+use super::reach::Reach;
 
 /// An entry, its text made once for all who are told of it.
 #[derive(Debug)]
@@ -26,9 +29,34 @@ pub struct Entry {
     pub text: OnceLock<Option<String>>,
 }
 
+/// One piece of news.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// The change it is of.
+    pub position: i64,
+    /// Whether all that its change has to tell is told with it.
+    pub is_last: bool,
+    pub news: News,
+}
+
+impl Told {
+    /// The position after this piece: who comes back with it is told all of the change
+    /// again unless it had all of it. Being told twice does no harm.
+    pub fn after(&self) -> i64 {
+        match self.is_last {
+            true => self.position,
+            false => self.position - 1,
+        }
+    }
+}
+
 /// What a reader is told.
 #[derive(Debug, Clone)]
 pub enum News {
+    /// It begins here.
+    Start,
+    /// It begins anew here: what happened before is not known any more.
+    Outdated,
     /// An entry is in the feed, new or with other members.
     Entry(Arc<Entry>),
     /// An entry left it.
@@ -50,10 +78,18 @@ pub(super) struct View {
     hidden: HashMap<i64, u32>,
     /// Changes of follows up to this position are in it already.
     as_of: i64,
+    /// Whether the reader's own account is shown: with it, its follows are hidden.
+    shown: bool,
 }
 
 impl View {
-    pub(super) fn new(feed: usize, reader: i64, include_self: bool, loaded: &Follows) -> Self {
+    pub(super) fn new(
+        feed: usize,
+        reader: i64,
+        include_self: bool,
+        shown: bool,
+        loaded: &Follows,
+    ) -> Self {
         let count = |keys: &[i64]| {
             let mut counts: HashMap<i64, u32> = HashMap::new();
             for key in keys {
@@ -71,6 +107,7 @@ impl View {
             follows,
             hidden: count(&loaded.hidden),
             as_of: loaded.as_of,
+            shown,
         }
     }
 
@@ -86,7 +123,7 @@ impl View {
 
     fn sees(&self, author: i64, keys: &[i64]) -> bool {
         let followed = |key: &i64| self.follows.contains_key(key) && !self.hidden.contains_key(key);
-        !self.hidden.contains_key(&author) && keys.iter().any(followed)
+        self.shown && !self.hidden.contains_key(&author) && keys.iter().any(followed)
     }
 
     /// Takes a change in and says what the reader is told of it.
@@ -95,6 +132,25 @@ impl View {
         routes: &Routes,
         position: i64,
         change: &Change,
+        reach: &Reach,
+        entries: &mut Entries,
+    ) -> Vec<Told> {
+        let news = self.news(routes, position, change, reach, entries);
+        let count = news.len();
+        let told = news.into_iter().enumerate().map(|(index, news)| Told {
+            position,
+            is_last: index + 1 == count,
+            news,
+        });
+        told.collect()
+    }
+
+    fn news(
+        &mut self,
+        routes: &Routes,
+        position: i64,
+        change: &Change,
+        reach: &Reach,
         entries: &mut Entries,
     ) -> Vec<News> {
         match change {
@@ -140,7 +196,16 @@ impl View {
                 reader,
                 key,
             } => self.follow(routes, position, *source, *reader, *key, false),
-            Change::Account { key, .. } if self.follows.contains_key(key) => vec![News::Changed],
+            Change::Account { key, visible, .. } => {
+                let own = *key == self.reader;
+                if own {
+                    self.shown = *visible;
+                }
+                let by_key =
+                    |(feed, key): &(usize, i64)| *feed == self.feed && self.listens_to(*key);
+                let reached = reach.feeds.contains(&self.feed) || reach.places.iter().any(by_key);
+                Vec::from_iter((own || reached).then_some(News::Changed))
+            }
             _ => Vec::new(),
         }
     }
@@ -184,7 +249,7 @@ impl View {
         key: i64,
         more: bool,
     ) -> Vec<News> {
-        if reader != self.reader || position <= self.as_of {
+        if reader != self.reader {
             return Vec::new();
         }
         let mut told = false;
@@ -198,6 +263,10 @@ impl View {
                 continue;
             }
             told = true;
+            // What it was loaded with is counted; that it changed is told all the same.
+            if position <= self.as_of {
+                continue;
+            }
             let count = keys.entry(key).or_default();
             *count = if more {
                 *count + 1

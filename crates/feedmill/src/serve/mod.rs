@@ -15,6 +15,7 @@ pub mod body;
 pub mod cursor;
 // Records written over HTTP.
 pub mod direct;
+mod ending;
 // Errors.
 pub mod error;
 mod feed;

@@ -4,11 +4,14 @@
 //! In:    a feed, a reader, and the cursor of the last message it had.
 //! Out:   `start`, then `entry`, `removal` and `changed`, each with a cursor.
 //! Never: a connection that is waited for: one that falls `listener_events_max`
-//!        behind, or does not take a message in time, is closed with a reason.
+//!        behind, or does not take a message in time, is closed with a reason;
+//!        a cursor after which something is missing.
 //!
 //! Messages are JSON objects with a `type`. As server-sent events the type is
-//! the event's name, the cursor its id, and `Last-Event-ID` resumes it.
+//! the event's name, the cursor its id, and `Last-Event-ID` resumes it; the
+//! last event there is `end`, for a socket's close frame.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,9 +24,11 @@ use axum::response::Response;
 
 use super::error::XrpcError;
 use super::params::Params;
-use super::{Server, body, cursor, feed, following};
-use crate::live::{Entry, ListenError, Listening, News, Told};
-use crate::store::Position;
+use super::{Server, body, cursor, ending, feed, first_read, following};
+use crate::live::{Ear, Entry, ListenError, Listening, News, Told};
+use crate::store::batch::{Batch, Item};
+use crate::store::plan::FeedPlan;
+use crate::store::{Position, StoreError};
 
 /// A connection without news is asked, or told, that it is there.
 const IDLE: Duration = Duration::from_secs(15);
@@ -45,11 +50,14 @@ struct Said {
 /// A reader on its way through its news.
 struct Walk {
     server: Arc<Server>,
-    feed: String,
+    ear: Ear,
     listening: Listening,
-    first: std::vec::IntoIter<Said>,
     /// Told, and not yet said: waiting may be broken off at any point.
     pending: Option<Told>,
+    /// What one piece of news has to say, and was not sent yet.
+    messages: VecDeque<Said>,
+    /// Of the last message, or the one it came with.
+    cursor: String,
     ended: bool,
 }
 
@@ -79,6 +87,8 @@ pub(super) async fn subscribe(
             "open a WebSocket, or ask with the header \"Accept: text/event-stream\"",
         ));
     }
+    // A reader of whom nothing is here is asked for as if it read; what comes of it is told.
+    first_read::before(&server, &params).await;
     let walk = {
         let begin = move || Walk::begin(server, issuer.as_deref(), &params, last.as_deref());
         let begun = tokio::task::spawn_blocking(begin).await;
@@ -104,61 +114,46 @@ impl Walk {
             .clone()
             .ok_or_else(|| XrpcError::busy("nobody can listen here"))?;
         let name = feed::named(&server, params.need("feed")?)?.name.clone();
-        let reader = server.actor(params.need("actor")?)?;
-        if issuer.is_some_and(|issuer| issuer != reader) {
+        let did = server.actor(params.need("actor")?)?;
+        if issuer.is_some_and(|issuer| issuer != did) {
             let message = "feed actor must match the service-auth issuer";
             return Err(XrpcError::forbidden(message));
         }
-        let scope = scope(&name);
-        let from = params.get("cursor").or(last);
-        let from = from.map(|text| cursor::read(&scope, text)).transpose()?;
-        let from = from.map(|position| position.time_us);
-        let number = reader_number(&server, &reader)?;
-        let mut listening = live.listen(&name, number, from).map_err(refusal)?;
-        let mut first = Vec::new();
-        if listening.outdated {
-            let message =
-                "what happened since the cursor is not kept any more; read the feed again";
-            first.push(said(
-                "info",
-                &scope,
-                listening.position,
-                ",\"name\":\"OutdatedCursor\",\"message\":",
-                Some(message),
-            ));
-        }
-        if from.is_none() || listening.outdated {
-            first.push(said("start", &scope, listening.position, "", None));
-        }
-        for told in std::mem::take(&mut listening.missed) {
-            first.extend(tell(&server, &name, &told)?);
-        }
+        // A browser that comes back asks with the address it began with, and says where it is now.
+        let from = last.or(params.get("cursor"));
+        let position = from.map(|text| cursor::read(&scope(&name), text));
+        let position = position.transpose()?.map(|position| position.time_us);
+        let reader = reader_number(&server, &did)?;
+        let feed = name;
+        let ear = Ear { feed, did, reader };
+        let listening = live.listen(ear.clone(), position).map_err(refusal)?;
         Ok(Self {
             server,
-            feed: name,
+            ear,
             listening,
-            first: first.into_iter(),
             pending: None,
+            messages: VecDeque::new(),
+            cursor: from.unwrap_or_default().to_owned(),
             ended: false,
         })
     }
 
     /// The next message; `None` when it is over.
     async fn next(&mut self) -> Option<Said> {
-        if let Some(said) = self.first.next() {
-            return Some(said);
-        }
         loop {
+            if let Some(said) = self.messages.pop_front() {
+                self.cursor.clone_from(&said.cursor);
+                return Some(said);
+            }
             if self.pending.is_none() {
                 self.pending = Some(self.listening.next().await?);
             }
             let told = self.pending.clone()?;
-            let (server, feed) = (Arc::clone(&self.server), self.feed.clone());
-            let made = tokio::task::spawn_blocking(move || tell(&server, &feed, &told)).await;
+            let (server, ear) = (Arc::clone(&self.server), self.ear.clone());
+            let made = tokio::task::spawn_blocking(move || tell(&server, &ear, &told)).await;
             self.pending = None;
             match made {
-                Ok(Ok(Some(said))) => return Some(said),
-                Ok(Ok(None)) => {}
+                Ok(Ok(said)) => self.messages.extend(said),
                 // The reader comes back with its cursor and misses nothing.
                 Ok(Err(_)) | Err(_) => return None,
             }
@@ -241,8 +236,8 @@ impl Walk {
             None => {
                 self.ended = true;
                 let (_, name, message) = self.reason();
-                let text = serde_json::json!({"type": "error", "error": name, "message": message});
-                format!("event: error\ndata: {text}\n\n")
+                let text = serde_json::json!({"type": "end", "cursor": self.cursor, "name": name, "message": message});
+                format!("event: end\ndata: {text}\n\n")
             }
         })
     }
@@ -252,15 +247,18 @@ fn scope(feed: &str) -> String {
     format!("live:{feed}")
 }
 
-/// The number of a reader; one that nobody ever named is given none, and hears nothing until somebody does.
-fn reader_number(server: &Server, reader: &str) -> Result<i64, XrpcError> {
-    let number = server.store.key(reader)?;
-    number.ok_or_else(|| {
-        XrpcError::declared(
-            "UnknownActor",
-            format!("{reader} follows nothing here yet; read the feed first"),
-        )
-    })
+/// The number of a reader; one that nobody ever named is given one, so that its first follow is told.
+fn reader_number(server: &Server, did: &str) -> Result<i64, XrpcError> {
+    if let Some(number) = server.store.key(did)? {
+        return Ok(number);
+    }
+    let item = Item::Reader {
+        did: did.to_owned(),
+    };
+    let batch = Batch::of_no_source(server.clock.now_us(), item);
+    server.store.commit(batch)?;
+    let number = server.store.key(did)?;
+    number.ok_or_else(|| StoreError::Broken("a reader was given no number".to_owned()).into())
 }
 
 fn refusal(error: ListenError) -> XrpcError {
@@ -275,56 +273,93 @@ fn refusal(error: ListenError) -> XrpcError {
     }
 }
 
-fn said(kind: &'static str, scope: &str, position: i64, field: &str, value: Option<&str>) -> Said {
-    let place = Position {
-        time_us: position,
-        uri: String::new(),
-    };
-    let cursor = cursor::write(scope, &place);
-    let mut text = format!("{{\"type\":\"{kind}\",\"cursor\":\"{cursor}\"{field}");
-    if let Some(value) = value {
-        body::push_string(&mut text, value);
-    }
-    text.push('}');
-    Said { kind, cursor, text }
+/// What is said of one piece of news: nothing if there is nothing to show any more.
+fn tell(server: &Server, ear: &Ear, told: &Told) -> Result<Vec<Said>, XrpcError> {
+    let messages = messages(server, ear, &told.news)?;
+    let scope = scope(&ear.feed);
+    let count = messages.len();
+    let said = messages.into_iter().enumerate();
+    let said = said.map(|(index, (kind, fields))| {
+        // Who had only some of it is told all of it again.
+        let is_last = told.is_last && index + 1 == count;
+        let time_us = Told {
+            is_last,
+            ..told.clone()
+        }
+        .after();
+        let uri = String::new();
+        let cursor = cursor::write(&scope, &Position { time_us, uri });
+        Said {
+            kind,
+            text: format!("{{\"type\":\"{kind}\",\"cursor\":\"{cursor}\"{fields}}}"),
+            cursor,
+        }
+    });
+    Ok(said.collect())
 }
 
-/// The message of one piece of news; `None` if there is nothing to show any more.
-fn tell(server: &Server, feed: &str, told: &Told) -> Result<Option<Said>, XrpcError> {
-    let scope = scope(feed);
-    Ok(match &told.news {
-        News::Changed => Some(said("changed", &scope, told.position, "", None)),
+/// The messages of one piece of news: each its type, and its fields as JSON.
+fn messages(
+    server: &Server,
+    ear: &Ear,
+    news: &News,
+) -> Result<Vec<(&'static str, String)>, XrpcError> {
+    let plan = feed::named(server, &ear.feed)?;
+    let changed = ("changed", String::new());
+    Ok(match news {
+        News::Start => vec![("start", String::new())],
+        News::Outdated => vec![("info", outdated()), ("start", String::new())],
+        News::Changed => vec![changed],
         News::Removal { uri, time_us, .. } => {
-            let merged = server
-                .plan
-                .feed(feed)
-                .is_some_and(|plan| plan.merged.is_some());
-            let place = Position {
-                time_us: *time_us,
-                uri: uri.clone(),
-            };
-            Some(if merged {
-                let id = cursor::write(&following::scope(feed), &place);
-                said("removal", &scope, told.position, ",\"id\":", Some(&id))
-            } else {
-                said("removal", &scope, told.position, ",\"uri\":", Some(uri))
-            })
+            let mut said = vec![("removal", removal(plan, uri, *time_us))];
+            // What it kept beyond the end is in the feed now.
+            said.extend(plan.end.then_some(changed));
+            said
         }
         News::Entry(entry) => {
             if entry.text.get().is_none() {
                 // Two connections may both make it; they make the same.
-                drop(entry.text.set(text(server, feed, entry)?));
+                drop(entry.text.set(text(server, plan, entry)?));
             }
-            let field = entry.text.get().and_then(Option::as_ref);
-            field.map(|field| said("entry", &scope, told.position, field, None))
+            let Some(fields) = entry.text.get().and_then(Option::as_ref) else {
+                return Ok(Vec::new());
+            };
+            let (is_shown, is_full) = match plan.end {
+                true => ending::holds(server, plan, &ear.did, &entry.uri)?,
+                false => (true, false),
+            };
+            let mut said = Vec::from_iter(is_shown.then(|| ("entry", fields.clone())));
+            // It may have pushed another beyond the end.
+            said.extend((is_shown && is_full).then_some(changed));
+            said
         }
     })
 }
 
+fn outdated() -> String {
+    let mut fields = String::from(",\"name\":\"OutdatedCursor\",\"message\":");
+    let message = "what happened since the cursor is not kept any more; read the feed again";
+    body::push_string(&mut fields, message);
+    fields
+}
+
+fn removal(plan: &FeedPlan, uri: &str, time_us: i64) -> String {
+    let uri = uri.to_owned();
+    let (name, value) = match plan.merged {
+        Some(_) => {
+            let place = Position { time_us, uri };
+            ("id", cursor::write(&following::scope(&plan.name), &place))
+        }
+        None => ("uri", uri),
+    };
+    let mut fields = format!(",\"{name}\":");
+    body::push_string(&mut fields, &value);
+    fields
+}
+
 /// `,"record":{…}` or `,"activity":{…}`; `None` if it is gone, hidden or elsewhere by now.
-fn text(server: &Server, feed: &str, entry: &Entry) -> Result<Option<String>, XrpcError> {
-    let merged = server.plan.feed(feed).and_then(|plan| plan.merged.as_ref());
-    let Some(merged) = merged else {
+fn text(server: &Server, plan: &FeedPlan, entry: &Entry) -> Result<Option<String>, XrpcError> {
+    let Some(merged) = &plan.merged else {
         let (rows, _) = server.store.rows(&[entry.record])?;
         let row = rows.first().filter(|row| row.time_us == entry.time_us);
         return Ok(row.map(|row| {
@@ -340,6 +375,6 @@ fn text(server: &Server, feed: &str, entry: &Entry) -> Result<Option<String>, Xr
         return Ok(None);
     };
     let mut field = String::from(",\"activity\":");
-    following::push_activity(server, &mut field, feed, merged, &activity)?;
+    following::push_activity(server, &mut field, &plan.name, merged, &activity)?;
     Ok(Some(field))
 }

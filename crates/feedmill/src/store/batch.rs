@@ -83,6 +83,8 @@ pub enum Item {
     Listed(Vec<String>),
     /// A reader of whom nothing is here: to be fetched, unless as many wait already.
     FirstRead { did: String, waiting_max: usize },
+    /// A reader who listens before anything of it is here: what it follows later finds it by its number.
+    Reader { did: String },
     /// A reader's repository cannot be fetched; it is left alone for a while.
     GaveUp { did: String },
     /// Something may be missing anywhere: every known account is to be fetched again, and every list read again.

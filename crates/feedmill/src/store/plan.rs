@@ -470,6 +470,13 @@ impl Plan {
         lane.keys == ["author"] && lane.rules.is_empty() && !self.actors.contains_key(&lane.nsid)
     }
 
+    /// Whether the entries of a feed stand under who signed them, and nothing else.
+    pub fn is_of_authors(&self, feed: &FeedPlan) -> bool {
+        let lanes = feed.targets.iter().map(|target| target.lane.0);
+        let mut lanes = lanes.filter_map(|lane| self.lanes.get(lane));
+        feed.merged.is_none() && lanes.all(|lane| self.is_by_author(lane))
+    }
+
     /// Whether records of this collection are kept at all.
     pub fn keeps(&self, nsid: &str) -> bool {
         self.by_nsid.contains_key(nsid)

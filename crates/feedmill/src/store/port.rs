@@ -93,6 +93,14 @@ pub trait Outbox: Send + Sync {
         hides: &[SourceId],
     ) -> Result<Follows, StoreError>;
 
+    /// Lane and key of every place in feeds where an account's records stand under other keys than
+    /// its own, whether it is visible or not; `None` if it has more than `records_max` of them.
+    fn keys_of(
+        &self,
+        account: i64,
+        records_max: usize,
+    ) -> Result<Option<Vec<(i64, i64)>>, StoreError>;
+
     /// Live records by number, whether their authors are visible or not; for branches.
     fn kept(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError>;
 

@@ -29,6 +29,8 @@ mod labels;
 mod layout;
 mod lexicons;
 mod life;
+mod listening;
+mod live_oracle;
 mod log_cli;
 mod log_faults;
 mod log_measures;

@@ -210,6 +210,12 @@ pub(super) fn subscribe_feed(config: &Config, nsid: String) -> Option<Method> {
         all.extend(fields);
         Shape::Object(all)
     };
+    let word = || {
+        message(vec![
+            always("name", Shape::text()),
+            always("message", Shape::text()),
+        ])
+    };
     let shown = merged(config);
     let mut entry = vec![sometimes("record", Shape::Named("record".into()))];
     if !shown.is_empty() {
@@ -217,7 +223,7 @@ pub(super) fn subscribe_feed(config: &Config, nsid: String) -> Option<Method> {
     }
     let about = "A reader's feed as it changes: JSON messages over WebSocket, or as server-sent events with Accept: text/event-stream";
     let method = Method {
-        output: Output::Stream(vec!["start", "entry", "removal", "changed", "info"]),
+        output: Output::Stream(vec!["start", "entry", "removal", "changed", "info", "end"]),
         ..Method::of(Verb::Get, nsid, about, Handler::Subscribe)
     }
     .with(named_feed(config))
@@ -236,19 +242,13 @@ pub(super) fn subscribe_feed(config: &Config, nsid: String) -> Option<Method> {
         ]),
     )
     .naming("changed", message(Vec::new()))
-    .naming(
-        "info",
-        message(vec![
-            always("name", Shape::text()),
-            always("message", Shape::text()),
-        ]),
-    )
+    .naming("info", word())
+    .naming("end", word())
     .naming("record", record(Vec::new()))
     .refuses(&[
         UNKNOWN_FEED,
         BAD_CURSOR,
         refusal(400, "FutureCursor", "the cursor lies ahead of everything"),
-        refusal(400, "UnknownActor", "the reader follows nothing here yet"),
     ]);
     Some(match shown.is_empty() {
         true => method,

@@ -85,6 +85,7 @@ impl<'a> Apply<'a> {
             Item::Discard { letter } => self.discard(*letter)?,
             Item::Listed(dids) => self.adopt(dids)?,
             Item::FirstRead { did, waiting_max } => self.first_read(did, *waiting_max)?,
+            Item::Reader { did } => drop(self.memory.key(self.tx, did)?),
             Item::GaveUp { did } => self.give_up_reader(did)?,
             Item::AllDue => self.all_due()?,
         }

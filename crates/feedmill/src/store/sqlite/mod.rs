@@ -27,6 +27,7 @@ mod parked;
 mod pending;
 mod pick;
 mod pile;
+mod reached;
 mod read;
 mod rebuild;
 mod reference;
@@ -266,6 +267,15 @@ impl Outbox for SqliteStore {
                 hidden: load::keys(connection, &self.ids, hides, reader)?,
             })
         })
+    }
+
+    fn keys_of(
+        &self,
+        account: i64,
+        records_max: usize,
+    ) -> Result<Option<Vec<(i64, i64)>>, StoreError> {
+        let known = (&*self.plan, &self.ids);
+        self.read(|connection| reached::keys_of(connection, known, account, records_max))
     }
 
     fn kept(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError> {

@@ -1,0 +1,190 @@
+//! The hub: who listens to what, so that a change finds those it concerns.
+//!
+//! In:    changes in order; listeners that come and go.
+//! Out:   each listener's news, into its own channel.
+//! Never: a wait for a listener: one whose channel is full is let go.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::mpsc;
+
+use super::reach::Reach;
+use super::view::{Entries, Told, View};
+use crate::metrics as names;
+use crate::store::Change;
+use crate::store::routes::Routes;
+
+/// One who has caught up and is told of changes as they are drawn.
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) view: View,
+    /// It knows of everything up to here.
+    pub(super) after: i64,
+    pub(super) news: mpsc::Sender<Told>,
+    pub(super) slow: Arc<AtomicBool>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Hub {
+    /// Everything up to here was told.
+    pub(super) position: i64,
+    /// All who listen, those too who are still catching up.
+    seats: HashSet<u64>,
+    listeners: HashMap<u64, Listener>,
+    by_key: HashMap<(usize, i64), BTreeSet<u64>>,
+    by_reader: HashMap<i64, BTreeSet<u64>>,
+    by_feed: HashMap<usize, BTreeSet<u64>>,
+}
+
+impl Hub {
+    pub(super) fn at(position: i64) -> Self {
+        Self {
+            position,
+            ..Self::default()
+        }
+    }
+
+    /// How many listen.
+    pub(super) fn seated(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Whether nobody is told of changes as they are drawn.
+    pub(super) fn is_idle(&self) -> bool {
+        self.listeners.is_empty()
+    }
+
+    /// Takes a seat, if there is one.
+    pub(super) fn seat(&mut self, id: u64, listeners_max: usize) -> bool {
+        let free = self.seats.len() < listeners_max;
+        if free {
+            self.seats.insert(id);
+        }
+        self.count();
+        free
+    }
+
+    /// Whether it was not let go meanwhile.
+    pub(super) fn is_seated(&self, id: u64) -> bool {
+        self.seats.contains(&id)
+    }
+
+    pub(super) fn join(&mut self, id: u64, listener: Listener) {
+        let view = &listener.view;
+        for key in view.keys() {
+            self.by_key.entry((view.feed, key)).or_default().insert(id);
+        }
+        self.by_reader.entry(view.reader).or_default().insert(id);
+        self.by_feed.entry(view.feed).or_default().insert(id);
+        self.listeners.insert(id, listener);
+    }
+
+    pub(super) fn leave(&mut self, id: u64) {
+        self.seats.remove(&id);
+        self.count();
+        let Some(listener) = self.listeners.remove(&id) else {
+            return;
+        };
+        let view = &listener.view;
+        for key in view.keys() {
+            forget(&mut self.by_key, (view.feed, key), id);
+        }
+        forget(&mut self.by_reader, view.reader, id);
+        forget(&mut self.by_feed, view.feed, id);
+    }
+
+    /// Lets everybody go; `slow`: because they, or we, fell too far behind.
+    pub(super) fn leave_all(&mut self, slow: bool) {
+        for listener in self.listeners.values() {
+            listener.slow.store(slow, Ordering::Relaxed);
+        }
+        let ids: Vec<u64> = match slow {
+            true => self.listeners.keys().copied().collect(),
+            false => self.seats.iter().copied().collect(),
+        };
+        ids.into_iter().for_each(|id| self.leave(id));
+    }
+
+    fn count(&self) {
+        metrics::gauge!(names::LISTENERS).set(self.seats.len() as f64);
+    }
+
+    /// Whom a change may concern.
+    fn concerned(&self, routes: &Routes, change: &Change, reach: &Reach) -> BTreeSet<u64> {
+        let mut places: Vec<(usize, i64)> = Vec::new();
+        let mut readers: Option<i64> = None;
+        let mut under = |lane: i64, keys: &[i64]| {
+            for (feed, _) in routes.targets(lane) {
+                places.extend(keys.iter().map(|key| (feed, *key)));
+            }
+        };
+        match change {
+            Change::Put { lanes, .. } | Change::Delete { lanes, .. } => {
+                lanes
+                    .iter()
+                    .for_each(|place| under(place.lane, &place.keys));
+            }
+            Change::Regroup { lane, was, now, .. } => {
+                was.iter()
+                    .chain(now)
+                    .for_each(|group| under(*lane, &group.keys));
+            }
+            Change::Follow { reader, .. } | Change::Unfollow { reader, .. } => {
+                readers = Some(*reader);
+            }
+            Change::Account { key, .. } => {
+                readers = Some(*key);
+                places.extend(&reach.places);
+            }
+        }
+        let by_key = places.iter().filter_map(|place| self.by_key.get(place));
+        let by_feed = reach.feeds.iter().filter_map(|feed| self.by_feed.get(feed));
+        let by_reader = readers.and_then(|reader| self.by_reader.get(&reader));
+        let all = by_key.chain(by_feed).chain(by_reader);
+        all.flatten().copied().collect()
+    }
+
+    /// Tells one change to all whom it concerns.
+    pub(super) fn tell(&mut self, routes: &Routes, position: i64, change: &Change, reach: &Reach) {
+        let mut entries = Entries::default();
+        let mut slow = Vec::new();
+        for id in self.concerned(routes, change, reach) {
+            let Some(listener) = self.listeners.get_mut(&id) else {
+                continue;
+            };
+            if position <= listener.after {
+                continue;
+            }
+            let view = &mut listener.view;
+            let told = view.take(routes, position, change, reach, &mut entries);
+            if let Change::Follow { key, .. } | Change::Unfollow { key, .. } = change {
+                let place = (view.feed, *key);
+                match view.listens_to(*key) {
+                    true => drop(self.by_key.entry(place).or_default().insert(id)),
+                    false => forget(&mut self.by_key, place, id),
+                }
+            }
+            let mut told = told.into_iter();
+            if told.any(|told| listener.news.try_send(told).is_err()) {
+                listener.slow.store(true, Ordering::Relaxed);
+                slow.push(id);
+            }
+        }
+        for id in slow {
+            metrics::counter!(names::LISTENERS_SLOW).increment(1);
+            self.leave(id);
+        }
+        self.position = position;
+    }
+}
+
+fn forget<K: Eq + std::hash::Hash>(index: &mut HashMap<K, BTreeSet<u64>>, place: K, id: u64) {
+    if let Some(ids) = index.get_mut(&place) {
+        ids.remove(&id);
+        if ids.is_empty() {
+            index.remove(&place);
+        }
+    }
+}
