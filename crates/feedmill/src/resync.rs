@@ -4,10 +4,12 @@
 //! Out:   their repositories, fetched from their own hosts, applied as
 //!        snapshots together with the frames held since.
 //! Never: more than `resync_max` at once, nor more of one host than it likes; a
-//!        failure that is not tried again.
+//!        failure that is not tried again, unless only a reader asked for the account.
 //!
 //! Where a gap may have hidden how an account stands, and where a host does not
 //! give out a repository, the host is asked for the account's standing first.
+
+mod rest;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use self::rest::{Fault, Rest, Rests};
 use crate::check::chain;
 use crate::clock::{Clock, Micros};
 use crate::crash;
@@ -36,15 +39,10 @@ use crate::store::{AccountStatus, SharedStore, StoreError};
 const REPO_BYTES_MAX: usize = 1 << 30;
 /// How long a repository may take: a large one from a slow host is far above an ordinary answer.
 const REPO_TIMEOUT: Duration = Duration::from_secs(600);
-/// Pause after a failed attempt, doubling up to `PAUSE_MAX`.
-const PAUSE: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How often marked accounts are looked for without a hint: those that another process marked.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Accounts looked at in one turn, beside those that are busy or resting.
 const LOOK_MAX: usize = 1000;
-/// A reader's account that failed up to this pause is given up, if nothing but the reading asked for it.
-const GIVE_UP: Duration = Duration::from_secs(8);
 /// How often a snapshot is prepared again because frames arrived meanwhile.
 const STALE_MAX: usize = 20;
 
@@ -87,25 +85,45 @@ enum Failed {
     Task(#[from] tokio::task::JoinError),
 }
 
+impl Failed {
+    fn fault(&self) -> Fault {
+        match self {
+            Self::Later(pause_us) => Fault::Busy(Duration::from_micros(pause_us.unsigned_abs())),
+            Self::Identity(error) if error.is_lasting() => Fault::Lasting,
+            _ => Fault::Passing,
+        }
+    }
+}
+
+/// What came of an attempt.
+#[derive(Debug, Clone, Copy)]
+enum Attempt {
+    Done,
+    /// It rests, and is tried again.
+    Rests(Rest),
+    /// Only a reader asked for it, and it is not marked any more.
+    GivenUp,
+}
+
 impl Resync {
     /// Repairs marked accounts until `stop` is set.
     pub async fn run(self, at_once_max: usize, mut stop: watch::Receiver<bool>) {
         let mut marked = self.status.marked.subscribe();
-        let mut waiting: HashMap<String, (Instant, Duration)> = HashMap::new();
+        let mut rests = Rests::default();
         let mut running: HashMap<tokio::task::Id, String> = HashMap::new();
-        let mut tasks: JoinSet<Result<usize, Failed>> = JoinSet::new();
+        let mut tasks: JoinSet<Attempt> = JoinSet::new();
         while !*stop.borrow() {
-            self.begin(at_once_max, &waiting, &mut running, &mut tasks)
+            self.begin(at_once_max, &rests, &mut running, &mut tasks)
                 .await;
             tokio::select! {
                 Some(done) = tasks.join_next_with_id(), if !tasks.is_empty() => {
                     self.status.resyncing.store(tasks.len() as i64, Ordering::Relaxed);
-                    let (id, result) = match done {
-                        Ok((id, result)) => (id, result),
-                        Err(error) => (error.id(), Err(error.into())),
+                    let (id, attempt) = match done {
+                        Ok((id, attempt)) => (id, Some(attempt)),
+                        Err(error) => (error.id(), None),
                     };
                     if let Some(did) = running.remove(&id) {
-                        self.settle(did, result, &mut waiting);
+                        settle(did, attempt, &mut rests);
                     }
                 }
                 _ = marked.changed() => {}
@@ -118,24 +136,22 @@ impl Resync {
     async fn begin(
         &self,
         at_once_max: usize,
-        waiting: &HashMap<String, (Instant, Duration)>,
+        rests: &Rests,
         running: &mut HashMap<tokio::task::Id, String>,
-        tasks: &mut JoinSet<Result<usize, Failed>>,
+        tasks: &mut JoinSet<Attempt>,
     ) {
         // Those that rest must not hide the others behind them.
-        let look_max = LOOK_MAX + waiting.len() + running.len();
+        let look_max = LOOK_MAX + rests.len() + running.len();
         let store = Arc::clone(&self.store);
         let marked = tokio::task::spawn_blocking(move || store.broken_accounts(look_max)).await;
         for did in marked.ok().and_then(Result::ok).unwrap_or_default() {
             let busy = running.values().any(|other| *other == did);
-            let resting = waiting
-                .get(&did)
-                .is_some_and(|(until, _)| *until > Instant::now());
+            let resting = rests.is_resting(&did, Instant::now());
             if tasks.len() >= at_once_max || busy || resting {
                 continue;
             }
-            let (resync, account) = (self.clone(), did.clone());
-            let handle = tasks.spawn(async move { resync.repair(&account).await });
+            let (resync, account, last) = (self.clone(), did.clone(), rests.last(&did));
+            let handle = tasks.spawn(async move { resync.attempt(&account, last).await });
             running.insert(handle.id(), did);
         }
         self.status
@@ -143,57 +159,53 @@ impl Resync {
             .store(tasks.len() as i64, Ordering::Relaxed);
     }
 
-    fn settle(
-        &self,
-        did: String,
-        result: Result<usize, Failed>,
-        waiting: &mut HashMap<String, (Instant, Duration)>,
-    ) {
-        match result {
+    /// Tries once; `last`: how it rested before.
+    async fn attempt(&self, did: &str, last: Option<Rest>) -> Attempt {
+        let error = match self.repair(did).await {
             Ok(records) => {
-                waiting.remove(&did);
                 self.status.resynced.fetch_add(1, Ordering::Relaxed);
                 self.status.settled.send_modify(|count| *count += 1);
                 counter!(names::RESYNCS, "result" => "ok").increment(1);
                 info!(did, records, "account is in step again");
+                return Attempt::Done;
             }
-            Err(Failed::Later(pause_us)) => {
-                let pause = waiting.get(&did).map_or(PAUSE / 2, |(_, pause)| *pause);
-                let rest = Duration::from_micros(pause_us.unsigned_abs());
-                counter!(names::RESYNCS, "result" => "later").increment(1);
-                waiting.insert(did, (Instant::now() + rest, pause));
+            Err(error) => error,
+        };
+        let fault = error.fault();
+        let rest = Rest::after(last, fault, Instant::now());
+        let given_up = rest.is_enough(fault) && self.give_up(did).await;
+        if let Fault::Busy(_) = fault {
+            counter!(names::RESYNCS, "result" => "later").increment(1);
+        } else {
+            self.resolver.forget(did);
+            counter!(names::RESYNCS, "result" => "failed").increment(1);
+            let (error, pause_s) = (chain(&error), rest.pause_s());
+            match given_up {
+                true => warn!(did, error, "a reader's repository cannot be fetched"),
+                false => warn!(did, error, pause_s, "resync failed; it will be tried again"),
             }
-            Err(error) => {
-                self.resolver.forget(&did);
-                let pause = waiting
-                    .get(&did)
-                    .map_or(PAUSE, |(_, pause)| (*pause * 2).min(PAUSE_MAX));
-                counter!(names::RESYNCS, "result" => "failed").increment(1);
-                warn!(
-                    did,
-                    error = chain(&error),
-                    pause_s = pause.as_secs(),
-                    "resync failed; it will be tried again"
-                );
-                if pause == GIVE_UP {
-                    self.give_up(did.clone());
-                }
-                waiting.insert(did, (Instant::now() + pause, pause));
-            }
+        }
+        match given_up {
+            true => Attempt::GivenUp,
+            false => Attempt::Rests(rest),
         }
     }
 
-    /// Tells the store, which knows whether anybody but a reader asked for this account.
-    fn give_up(&self, did: String) {
-        let (store, status) = (Arc::clone(&self.store), Arc::clone(&self.status));
+    /// Tells the store, which knows whether anybody but a reader asked for this account; whether nobody did.
+    async fn give_up(&self, did: &str) -> bool {
+        let (store, did) = (Arc::clone(&self.store), did.to_owned());
         let now_us = self.clock.now_us();
-        drop(tokio::task::spawn_blocking(move || {
-            let told = store.commit(Batch::of_no_source(now_us, Item::GaveUp { did }));
-            // If it cannot be told now, the account is tried again and given up later.
-            if told.is_ok() {
-                status.settled.send_modify(|count| *count += 1);
-            }
-        }));
+        let told = tokio::task::spawn_blocking(move || {
+            let item = Item::GaveUp { did: did.clone() };
+            store.commit(Batch::of_no_source(now_us, item))?;
+            store.account(&did)
+        });
+        // If it cannot be told now, the account is tried again and given up later.
+        let Ok(Ok(account)) = told.await else {
+            return false;
+        };
+        self.status.settled.send_modify(|count| *count += 1);
+        account.is_none_or(|account| !account.broken && !account.doubtful)
     }
 
     async fn repair(&self, did: &str) -> Result<usize, Failed> {
@@ -310,5 +322,50 @@ impl Resync {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// Notes what came of an attempt; `None`: it broke off.
+fn settle(did: String, attempt: Option<Attempt>, rests: &mut Rests) {
+    let now = Instant::now();
+    match attempt {
+        Some(Attempt::Done | Attempt::GivenUp) => rests.end(&did),
+        Some(Attempt::Rests(rest)) => rests.begin(did, rest, now),
+        None => {
+            warn!(did, "a resync broke off; it will be tried again");
+            let rest = Rest::after(rests.last(&did), Fault::Passing, now);
+            rests.begin(did, rest, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(failed: Failed, expected: Fault) {
+        assert_eq!(failed.fault(), expected);
+    }
+
+    #[test]
+    fn a_did_that_does_not_exist_or_cannot_be_resolved_is_not_worth_another_attempt() {
+        check(IdentityError::Missing.into(), Fault::Lasting);
+        let kind = IdentityError::Unresolvable("only did:plc and did:web can be resolved");
+        check(kind.into(), Fault::Lasting);
+        check(IdentityError::Silent.into(), Fault::Passing);
+        check(Failed::TooBig, Fault::Passing);
+        let pause = Duration::from_secs(3);
+        check(Failed::Later(3_000_000), Fault::Busy(pause));
+    }
+
+    #[test]
+    fn of_an_account_that_is_given_up_nothing_is_remembered() {
+        let (mut rests, did) = (Rests::default(), "did:plc:nobody");
+        let rest = Rest::after(None, Fault::Passing, Instant::now());
+        settle(did.into(), Some(Attempt::Rests(rest)), &mut rests);
+        assert!(rests.last(did).is_some());
+        settle(did.into(), Some(Attempt::GivenUp), &mut rests);
+        assert!(rests.last(did).is_none());
     }
 }

@@ -54,6 +54,16 @@ pub enum IdentityError {
     Unresolvable(&'static str),
 }
 
+impl IdentityError {
+    /// Whether asking again in a moment cannot end differently.
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Self::Missing | Self::Forbidden(_) | Self::Unresolvable(_) => true,
+            Self::Unreachable(_) | Self::Nameless(_) | Self::Silent => false,
+        }
+    }
+}
+
 /// Resolves DIDs.
 #[derive(Debug)]
 pub struct Resolver {

@@ -1,4 +1,4 @@
-//! The first read of a reader of whom nothing is here yet.
+//! The first read of a reader whose follows are not all here yet.
 //!
 //! In:    a request for a feed.
 //! Out:   the reader's repository asked for, once; a word in the answer while
@@ -9,6 +9,7 @@
 //! The resync fetches the repository as it fetches any other: bounded, tried
 //! again, applied in one transaction. So one fetch serves every feed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use crate::config::Config;
 use crate::store::account::FirstRead;
 use crate::store::batch::{Batch, Item};
 
-/// Readers remembered as known.
+/// Readers remembered as known, of all feeds.
 const KNOWN_MAX: usize = 100_000;
 /// How often it is looked whether a repository came, where another process fetches it.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -30,7 +31,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub(super) struct FirstReads {
     budget: Duration,
     waiting_max: usize,
-    known: Cache<String, ()>,
+    /// For each feed, readers whose follows are here.
+    known: BTreeMap<String, Cache<String, ()>>,
 }
 
 impl FirstReads {
@@ -42,10 +44,12 @@ impl FirstReads {
         let network = config.sources.iter().any(|source| source.log.is_none());
         let asked = network && config.serve.first_reads_max > 0;
         let any = asked && follows.any(|follow| over_network(&follow.collection));
+        let known_max = KNOWN_MAX / config.feeds.len().max(1);
+        let known = |feed: &String| (feed.clone(), Cache::new(known_max));
         any.then(|| Self {
             budget: Duration::from_millis(config.serve.first_read_ms),
             waiting_max: config.serve.first_reads_max,
-            known: Cache::new(KNOWN_MAX),
+            known: config.feeds.keys().map(known).collect(),
         })
     }
 }
@@ -55,6 +59,8 @@ impl FirstReads {
 pub(super) enum Word {
     /// They are being fetched.
     Running,
+    /// As many are waited for as may be; ask again.
+    Later,
     /// Their host did not give them; it is asked again later.
     Failed,
 }
@@ -64,6 +70,7 @@ impl Word {
     pub(super) fn mark(self, answer: Answer) -> Answer {
         let word = match self {
             Self::Running => "running",
+            Self::Later => "later",
             Self::Failed => "failed",
         };
         let rest = answer.body.strip_prefix('{').unwrap_or_default();
@@ -80,36 +87,39 @@ pub(super) async fn before(server: &Arc<Server>, params: &Params) -> Option<Word
         .iter()
         .any(|name| params.get(name).is_some());
     let actor = params.get("actor").filter(|_| !going_on)?;
-    of(server, first, actor).await
+    let feeds = &mut server.plan.feeds.iter();
+    let feed = match params.get("feed") {
+        Some(name) => server.plan.feed(name)?,
+        None => feeds.find(|feed| feed.merged.is_some())?,
+    };
+    of(server, first, &feed.name, actor).await
 }
 
-/// The same for a reader who is known by its token.
-pub(super) async fn of_reader(server: &Arc<Server>, did: &str) -> Option<Word> {
-    of(server, server.first_reads.as_ref()?, did).await
+/// The same for a reader of a feed who is known by its token.
+pub(super) async fn of_reader(server: &Arc<Server>, feed: &str, did: &str) -> Option<Word> {
+    of(server, server.first_reads.as_ref()?, feed, did).await
 }
 
-async fn of(server: &Arc<Server>, first: &FirstReads, actor: &str) -> Option<Word> {
-    if first.known.get(actor).is_some() {
+async fn of(server: &Arc<Server>, first: &FirstReads, feed: &str, actor: &str) -> Option<Word> {
+    let known = first.known.get(feed)?;
+    if known.get(actor).is_some() {
         return None;
     }
     let until = Instant::now() + first.budget;
     let mut settled = server.status.settled.subscribe();
-    let mut asked = false;
     loop {
-        let (this, name, ask) = (Arc::clone(server), actor.to_owned(), !asked);
-        let look = tokio::task::spawn_blocking(move || look(&this, &name, ask)).await;
-        asked = true;
+        let (this, feed, name) = (Arc::clone(server), feed.to_owned(), actor.to_owned());
+        let look = tokio::task::spawn_blocking(move || look(&this, &feed, &name)).await;
         // What cannot be looked up now is answered as it is; the next read asks again.
         match look.ok()?? {
             FirstRead::Known => {
-                first.known.insert(actor.to_owned(), ());
+                known.insert(actor.to_owned(), ());
                 return None;
             }
             FirstRead::Failed => return Some(Word::Failed),
-            FirstRead::Unknown | FirstRead::Waiting if Instant::now() >= until => {
-                return Some(Word::Running);
-            }
-            FirstRead::Unknown | FirstRead::Waiting => {
+            FirstRead::Unknown => return Some(Word::Later),
+            FirstRead::Waiting if Instant::now() >= until => return Some(Word::Running),
+            FirstRead::Waiting => {
                 let rest = LOOK_EVERY.min(until.saturating_duration_since(Instant::now()));
                 // What was settled may be another's: whoever wakes looks again.
                 drop(tokio::time::timeout(rest, settled.changed()).await);
@@ -118,16 +128,18 @@ async fn of(server: &Arc<Server>, first: &FirstReads, actor: &str) -> Option<Wor
     }
 }
 
-fn look(server: &Server, actor: &str, ask: bool) -> Option<FirstRead> {
+/// How it stands with a reader; asks for who is unknown, who stays so if too many wait.
+fn look(server: &Server, feed: &str, actor: &str) -> Option<FirstRead> {
     let first = server.first_reads.as_ref()?;
     let did = server.actor(actor).ok()?;
     let now_us = server.clock.now_us();
-    let state = server.store.first_read(&did, now_us).ok()?;
-    if state != FirstRead::Unknown || !ask {
+    let state = server.store.first_read(&did, feed, now_us).ok()?;
+    if state != FirstRead::Unknown {
         return Some(state);
     }
     let item = Item::FirstRead {
         did: did.clone(),
+        feed: feed.to_owned(),
         waiting_max: first.waiting_max,
     };
     server
@@ -135,5 +147,5 @@ fn look(server: &Server, actor: &str, ask: bool) -> Option<FirstRead> {
         .commit(Batch::of_no_source(now_us, item))
         .ok()?;
     server.status.marked.send_modify(|count| *count += 1);
-    server.store.first_read(&did, now_us).ok()
+    server.store.first_read(&did, feed, now_us).ok()
 }

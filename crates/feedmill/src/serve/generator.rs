@@ -114,7 +114,7 @@ pub(super) async fn skeleton(
         return Ok(reply::json(empty, tags));
     };
     // A skeleton has no place for a word about it.
-    super::first_read::of_reader(&server, &reader).await;
+    super::first_read::of_reader(&server, name, &reader).await;
     let wanted = wanted(&server, name, reader, limit, params.get("cursor"))?;
     if let Some(page) = feed::uris_at_once(&server, &wanted) {
         let body = write(&wanted.scope, page.iter(), page.next.as_ref());

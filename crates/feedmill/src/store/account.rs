@@ -143,10 +143,10 @@ pub struct AccountState {
     pub doubtful: bool,
 }
 
-/// Whether what a reader follows is here.
+/// Whether what a reader of a feed follows is here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstRead {
-    /// All of its repository is.
+    /// All of it is.
     Known,
     /// Its repository is being fetched.
     Waiting,

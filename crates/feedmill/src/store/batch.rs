@@ -81,8 +81,12 @@ pub enum Item {
     Discard { letter: i64 },
     /// Accounts found in a list: those never heard of are to be fetched.
     Listed(Vec<String>),
-    /// A reader of whom nothing is here: to be fetched, unless as many wait already.
-    FirstRead { did: String, waiting_max: usize },
+    /// A reader of a feed whose follows are not all here: to be fetched, unless as many wait already.
+    FirstRead {
+        did: String,
+        feed: String,
+        waiting_max: usize,
+    },
     /// A reader who listens before anything of it is here: what it follows later finds it by its number.
     Reader { did: String },
     /// A reader's repository cannot be fetched; it is left alone for a while.

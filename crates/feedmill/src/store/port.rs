@@ -182,8 +182,8 @@ pub trait Pages: Send + Sync {
     /// The newest handle of an account.
     fn handle_of(&self, did: &str) -> Result<Option<String>, StoreError>;
 
-    /// Whether what a reader follows is here, or on its way.
-    fn first_read(&self, did: &str, now_us: Micros) -> Result<FirstRead, StoreError>;
+    /// Whether what a reader of a feed follows and hides is here, or on its way.
+    fn first_read(&self, did: &str, feed: &str, now_us: Micros) -> Result<FirstRead, StoreError>;
 }
 
 /// The store as its operator uses it: counts, dead letters, explanations.

@@ -1,24 +1,33 @@
-//! The first read of a reader of whom nothing is here: its follows are
+//! The first read of a reader whose follows are not all here: they are
 //! fetched from its own host, once, and the answer says so meanwhile.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use feedmill::river::River;
+use feedmill::clock::Clock;
+use feedmill::config::Config;
+use feedmill::river::{River, Role, Start};
+use feedmill::store::AccountStatus;
+use feedmill::store::account::FirstRead;
+use feedmill::store::batch::{Batch, Chain, Commit, Item, Op, Snapshot};
 use serde_json::{Value, json};
 use sim::compose::FOLLOW;
 use sim::network::{Network, NetworkOptions};
 
 use crate::bed::{self, PATIENCE};
+use crate::desk::{ALICE, BOB, Desk};
 
-/// A network whose relay no longer has anything, a river on it, and a reader who follows somebody.
-async fn quiet(changes: &[(&str, &str)]) -> (Network, River, String, usize) {
-    let network = bed::network(31, NetworkOptions::default()).await;
+/// A network whose relay no longer has anything and does not say so: every known account would be
+/// fetched for that. A reader in it who follows somebody, and how many.
+async fn silent() -> (Network, String, usize) {
+    let options = NetworkOptions {
+        cursor_notices: false,
+        ..NetworkOptions::default()
+    };
+    let network = bed::network(31, options).await;
     network.emit(300);
     network.settle();
     network.trim_backlog(0);
-    let config = bed::config(&network, "sqlite::memory:", changes);
-    let river = bed::start(&config).await;
     let (reader, follows) = network.world(|world| {
         let active = world
             .accounts()
@@ -34,6 +43,14 @@ async fn quiet(changes: &[(&str, &str)]) -> (Network, River, String, usize) {
         counted.max_by_key(|(_, follows)| *follows).unwrap()
     });
     assert!(follows > 0, "somebody follows somebody");
+    (network, reader, follows)
+}
+
+/// A river on such a network.
+async fn quiet(changes: &[(&str, &str)]) -> (Network, River, String, usize) {
+    let (network, reader, follows) = silent().await;
+    let config = bed::config(&network, "sqlite::memory:", changes);
+    let river = bed::start(&config).await;
     (network, river, reader, follows)
 }
 
@@ -110,19 +127,225 @@ async fn beyond_its_budget_the_page_says_that_the_follows_are_on_their_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_whose_host_is_not_found_is_given_up_and_makes_room() {
-    let (network, river, reader, _) =
-        quiet(&[("bind = ", "first_read_ms = 0\nfirst_reads_max = 1\nbind = ")]).await;
+async fn a_reader_that_does_not_exist_is_given_up_as_often_as_it_is_asked_for() {
+    let (network, reader, _) = silent().await;
+    let changes = [("bind = ", "first_read_ms = 0\nfirst_reads_max = 1\nbind = ")];
+    let config = bed::config(&network, "sqlite::memory:", &changes);
+    let clock = Clock::at(Clock::Wall.now_us());
+    let start = Start {
+        role: Role::All,
+        clock: clock.clone(),
+        lexicons: sim::lexicons::ALL,
+    };
+    let river = River::start(&config, start).await.unwrap();
+    let marked = || river.store.broken_accounts(10).unwrap();
     let nobody = "getFeed?feed=timeline&actor=did:plc:aaaaaaaaaaaaaaaaaaaaaaaa";
-    assert_eq!(ask(&river, nobody).await["backfill"], "running");
-    // One waits; that is all that may.
+    for _ in 0..2 {
+        // After ten minutes nothing but another failure says so.
+        let page = until(&river, nobody, |page| page["backfill"] == "failed").await;
+        assert_eq!(page["records"], json!([]));
+        assert!(marked().is_empty(), "it is left alone");
+        clock.set(clock.now_us() + 600_000_000);
+    }
+    // There is room again.
     let path = format!("getFeed?feed=timeline&actor={}", reader.replace('%', "%25"));
-    assert_eq!(ask(&river, &path).await["backfill"], "running");
-    assert_eq!(river.store.broken_accounts(10).unwrap().len(), 1);
-    let page = until(&river, nobody, |page| page["backfill"] == "failed").await;
-    assert_eq!(page["records"], json!([]));
     until(&river, &path, |page| page.get("backfill").is_none()).await;
-    assert!(river.store.broken_accounts(10).unwrap().is_empty());
+    // A gap makes every account doubtful; one that does not exist is given up again.
+    let gap = Batch::of_no_source(clock.now_us(), Item::AllDue);
+    river.store.commit(gap).unwrap();
+    bed::until(|| marked().is_empty()).await;
     river.stop().await;
     network.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_fetched_before_its_follows_were_kept_is_fetched_again_once() {
+    let (network, reader, follows) = silent().await;
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite://{}/s.db", folder.path().display());
+    let wait = ("bind = ", "first_read_ms = 20000\nbind = ");
+    let path = format!("getFeed?feed=timeline&actor={}", reader.replace('%', "%25"));
+    // At first nobody keeps follows: what notes name is followed.
+    let follow = format!("[collections.follow]\ncollection = \"{FOLLOW}\"\n");
+    let notes = ("follow = \"follow\"", "follow = \"note\"");
+    let before = bed::config(&network, &store, &[(&follow, ""), notes, notes, wait]);
+    let river = bed::start(&before).await;
+    let page = ask(&river, &path).await;
+    assert_eq!(page.get("backfill"), None, "{page}");
+    let fetched = |river: &River| river.status.resynced.load(Ordering::Relaxed);
+    bed::until(|| fetched(&river) == 1).await;
+    river.stop().await;
+    // Now they are, and this reader's came before that.
+    let river = bed::start(&bed::config(&network, &store, &[wait])).await;
+    assert_eq!(followed(&river, &reader), 0);
+    let page = ask(&river, &path).await;
+    assert_eq!(page.get("backfill"), None, "{page}");
+    assert_eq!(followed(&river, &reader), follows);
+    bed::until(|| fetched(&river) == 1).await;
+    ask(&river, &path.replace("timeline", "garden")).await;
+    assert_eq!(fetched(&river), 1, "one fetch serves every feed");
+    river.stop().await;
+    network.stop().await;
+}
+
+const FEEDS: &str = r#"
+[collections.post]
+collection = "com.example.post"
+validate = false
+[collections.follow]
+collection = "com.example.follow"
+validate = false
+[feeds.timeline]
+follow = "follow"
+targets = ["post"]
+[[source]]
+name = "test"
+firehose = "wss://relay.example"
+[serve]
+first_read_ms = 0
+first_reads_max = 1
+"#;
+
+/// A feed that reads one collection more of its readers.
+const CALM: &str = r#"
+[collections.mute]
+collection = "com.example.mute"
+validate = false
+[feeds.calm]
+follow = "follow"
+hide = ["mute"]
+targets = ["post"]
+"#;
+
+fn snapshot(desk: &Desk, did: &str, ops: Vec<Op>) {
+    desk.apply(Item::Snapshot(Snapshot {
+        did: did.into(),
+        rev: 5,
+        data: None,
+        ops,
+        held: 0,
+    }));
+}
+
+fn asked(desk: &Desk, did: &str, feed: &str) -> FirstRead {
+    desk.apply(Item::FirstRead {
+        did: did.into(),
+        feed: feed.into(),
+        waiting_max: 1,
+    });
+    stands(desk, did, feed)
+}
+
+fn stands(desk: &Desk, did: &str, feed: &str) -> FirstRead {
+    desk.store.first_read(did, feed, desk.now_us()).unwrap()
+}
+
+fn gave_up(desk: &Desk, did: &str) {
+    desk.apply(Item::GaveUp { did: did.into() });
+}
+
+#[test]
+fn a_history_holds_only_the_collections_that_were_kept_when_it_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("s.db");
+    let open = |more: &str| {
+        let store = format!("[store]\nurl = \"sqlite://{}\"\n", file.display());
+        let text = format!("namespace = \"com.example\"\n{FEEDS}{more}{store}");
+        Desk::of(Config::parse(&text).unwrap())
+    };
+    let desk = open("");
+    snapshot(&desk, ALICE, Vec::new());
+    assert_eq!(stands(&desk, ALICE, "timeline"), FirstRead::Known);
+    drop(desk);
+    for round in 0..2 {
+        let desk = open(CALM);
+        assert_eq!(stands(&desk, ALICE, "timeline"), FirstRead::Known);
+        assert_eq!(stands(&desk, ALICE, "calm"), FirstRead::Unknown, "{round}");
+        assert_eq!(asked(&desk, ALICE, "calm"), FirstRead::Waiting);
+        assert_eq!(desk.store.broken_accounts(9).unwrap(), [ALICE]);
+        // Its repository has not changed since it was fetched first.
+        let mute = Op {
+            collection: "com.example.mute".into(),
+            rkey: "m".into(),
+            verdict: desk.check(ALICE, "mute", "m", 5, "{\"subject\":\"did:plc:x\"}"),
+        };
+        snapshot(&desk, ALICE, vec![mute]);
+        assert_eq!(stands(&desk, ALICE, "calm"), FirstRead::Known);
+        assert!(desk.has(ALICE, "mute", "m"));
+        drop(desk);
+        assert_eq!(stands(&open(CALM), ALICE, "calm"), FirstRead::Known);
+        // While it is not kept nobody hears what becomes of it.
+        drop(open(""));
+    }
+}
+
+#[test]
+fn a_chain_counts_as_a_history_if_it_was_followed_from_its_first_commit() {
+    let desk = Desk::new(FEEDS);
+    let tree = record::cid::Cid::of_raw(b"tree");
+    let commit = |did: &str, since: Option<u64>| {
+        desk.apply(Item::Commit(Commit {
+            did: did.into(),
+            rev: 9,
+            chain: Some(Chain {
+                since,
+                prev_data: None,
+                data: Some(tree),
+            }),
+            filtered: 0,
+            ops: vec![Op {
+                collection: "com.example.post".into(),
+                rkey: "p".into(),
+                verdict: desk.check(did, "post", "p", 9, "{}"),
+            }],
+            frame: Default::default(),
+            was_held: false,
+            live: true,
+        }));
+    };
+    commit(ALICE, None);
+    assert_eq!(stands(&desk, ALICE, "timeline"), FirstRead::Known);
+    commit(BOB, Some(8));
+    assert_eq!(asked(&desk, BOB, "timeline"), FirstRead::Waiting);
+    // What the stream brought stays marked, and its reader makes room all the same.
+    gave_up(&desk, BOB);
+    assert_eq!(stands(&desk, BOB, "timeline"), FirstRead::Failed);
+    assert_eq!(desk.store.broken_accounts(9).unwrap(), [BOB]);
+    desk.pass(600);
+    assert_eq!(asked(&desk, BOB, "timeline"), FirstRead::Waiting);
+    gave_up(&desk, BOB);
+    // Whoever was asked for before its first commit came has it whole by that.
+    let carol = "did:web:carol.test";
+    assert_eq!(asked(&desk, carol, "timeline"), FirstRead::Waiting);
+    commit(carol, None);
+    assert_eq!(stands(&desk, carol, "timeline"), FirstRead::Known);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_as_many_wait_as_may_the_page_says_later_until_one_is_given_up_or_hidden() {
+    let desk = Desk::new(FEEDS);
+    let address = crate::desk::listen(desk.server(None)).await;
+    let word = async |did: &str| {
+        let url = format!("{address}/xrpc/com.example.getFeed?feed=timeline&actor={did}");
+        let answer: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
+        answer["backfill"].as_str().map(str::to_owned)
+    };
+    let check = async |did: &str, expected: &str| {
+        assert_eq!(word(did).await.as_deref(), Some(expected), "{did}");
+    };
+    let carol = "did:web:carol.test";
+    check(ALICE, "running").await;
+    check(BOB, "later").await;
+    check(ALICE, "running").await;
+    gave_up(&desk, ALICE);
+    check(ALICE, "failed").await;
+    check(BOB, "running").await;
+    check(carol, "later").await;
+    // A hidden account's repository will not come.
+    desk.apply(Item::Standing {
+        did: BOB.into(),
+        status: AccountStatus::Deactivated,
+    });
+    assert_eq!(word(BOB).await, None);
+    check(carol, "running").await;
 }

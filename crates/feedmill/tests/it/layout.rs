@@ -70,3 +70,22 @@ fn a_process_whose_lanes_were_laid_out_anew_stops() {
     assert!(read.contains("another configuration"), "{read}");
     assert!(other.commit(nothing()).is_ok());
 }
+
+#[test]
+fn a_process_that_does_not_know_of_a_collection_kept_since_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("s.db");
+    let condition = "!has(record.reply)";
+    let desk = Desk::of(config(&file, condition));
+    let mut more = config(&file, condition);
+    let mut like = more.collections["post"].clone();
+    like.collection = "com.example.like".into();
+    more.collections.insert("like".into(), like);
+    let refused = cause(store::attach(&more));
+    assert!(refused.contains("another configuration"), "{refused}");
+    let other = store::open(&more).unwrap();
+    // It would pass over what the other takes for kept.
+    let written = cause(desk.store.commit(nothing()));
+    assert!(written.contains("another configuration"), "{written}");
+    assert!(other.commit(nothing()).is_ok());
+}

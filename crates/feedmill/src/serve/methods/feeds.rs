@@ -23,7 +23,7 @@ fn named_feed(config: &Config) -> [Parameter; 2] {
 
 /// A word of a reader whose follows are not here yet.
 fn waiting() -> Field {
-    let words = ["running", "failed"].map(str::to_owned).to_vec();
+    let words = ["running", "later", "failed"].map(str::to_owned).to_vec();
     sometimes("backfill", Shape::Choice(words))
 }
 

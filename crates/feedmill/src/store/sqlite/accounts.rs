@@ -84,7 +84,11 @@ impl<'a> Apply<'a> {
             Item::Replay { letter, verdict } => self.replay(*letter, verdict)?,
             Item::Discard { letter } => self.discard(*letter)?,
             Item::Listed(dids) => self.adopt(dids)?,
-            Item::FirstRead { did, waiting_max } => self.first_read(did, *waiting_max)?,
+            Item::FirstRead {
+                did,
+                feed,
+                waiting_max,
+            } => self.first_read(did, feed, *waiting_max)?,
             Item::Reader { did } => drop(self.memory.key(self.tx, did)?),
             Item::GaveUp { did } => self.give_up_reader(did)?,
             Item::AllDue => self.all_due()?,
@@ -133,14 +137,9 @@ impl<'a> Apply<'a> {
             self.tally.held -= units;
             self.tally.received -= units;
         }
-        let genesis = commit.chain.is_some_and(|chain| chain.since.is_none());
-        let (key, known) = match self.known_did(&commit.did)? {
-            Some(found) => found,
-            None if commit.ops.is_empty() && !genesis => {
-                self.count_filtered(commit);
-                return Ok(()); // a repository that holds nothing of interest
-            }
-            None => (self.meet(&commit.did)?, Known::default()),
+        let Some((key, known)) = self.committer(commit)? else {
+            self.count_filtered(commit);
+            return Ok(());
         };
         if let Some(chain) = commit.chain {
             let fresh = known.tip.rev == 0;
@@ -181,12 +180,34 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
+    /// Whose commit it is; `None` for a new repository that holds nothing of interest.
+    fn committer(&mut self, commit: &Commit) -> Result<Option<(i64, Known)>, Error> {
+        let genesis = commit.chain.filter(|chain| chain.since.is_none());
+        // Who is known from the first commit on is known whole.
+        let covered = match genesis {
+            Some(chain) if chain.data.is_some() => self.ids.layout,
+            _ => 0,
+        };
+        match self.known_did(&commit.did)? {
+            Some((key, known)) => {
+                if covered > 0 && known.tip.rev == 0 && known.snapshot == 0 {
+                    self.tx
+                        .prepare_cached("UPDATE account SET covered = ?2 WHERE key = ?1")?
+                        .execute([key, covered])?;
+                }
+                Ok(Some((key, known)))
+            }
+            None if commit.ops.is_empty() && genesis.is_none() => Ok(None),
+            None => Ok(Some((self.meet(&commit.did, covered)?, Known::default()))),
+        }
+    }
+
     /// Applies records that were fetched one by one. The chain must not move: it would hide
     /// what the stream has yet to bring, and what it lost.
     fn fetched(&mut self, did: &str, rev: u64, ops: &[Op]) -> Result<(), Error> {
         let (key, known) = match self.known_did(did)? {
             Some(found) => found,
-            None => (self.meet(did)?, Known::default()),
+            None => (self.meet(did, 0)?, Known::default()),
         };
         let author = Author {
             key,
@@ -204,12 +225,12 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    /// Makes the row of an account that is new to us.
-    fn meet(&mut self, did: &str) -> Result<i64, Error> {
+    /// Makes the row of an account that is new to us; `covered`: the layout, if its history begins here.
+    fn meet(&mut self, did: &str, covered: i64) -> Result<i64, Error> {
         let key = self.memory.key(self.tx, did)?;
         self.tx
-            .prepare_cached("INSERT INTO account (key) VALUES (?1)")?
-            .execute([key])?;
+            .prepare_cached("INSERT INTO account (key, covered) VALUES (?1, ?2)")?
+            .execute([key, covered])?;
         Ok(key)
     }
 
@@ -256,7 +277,7 @@ impl<'a> Apply<'a> {
             Some((key, known)) if known.repair != HOLDING => self.mark(key, did, HOLDING),
             Some(_) => Ok(()),
             None => {
-                let key = self.meet(did)?;
+                let key = self.meet(did, 0)?;
                 self.mark(key, did, DUE)
             }
         }
@@ -311,10 +332,10 @@ impl<'a> Apply<'a> {
         }
         self.tx
             .prepare_cached(
-                "INSERT INTO account (key, snapshot, repair) VALUES (?1, ?2, 0)
-                 ON CONFLICT (key) DO UPDATE SET snapshot = max(snapshot, ?2), repair = 0",
+                "INSERT INTO account (key, snapshot, repair, covered) VALUES (?1, ?2, 0, ?3)
+                 ON CONFLICT (key) DO UPDATE SET snapshot = max(snapshot, ?2), repair = 0, covered = ?3",
             )?
-            .execute(params![key, snapshot.rev.cast_signed()])?;
+            .execute(params![key, snapshot.rev.cast_signed(), self.ids.layout])?;
         self.first_read_done(key)?;
         // The frames follow in this batch; those that still do not fit are held anew.
         self.tx
@@ -426,6 +447,9 @@ impl<'a> Apply<'a> {
         self.memory.accounts.remove(&key);
         if !was_visible && status.visible() {
             self.books().recount(self.memory, key, did, 1)?;
+        }
+        if !status.visible() {
+            self.first_read_done(key)?; // nobody gives out the repository of a hidden account
         }
         if status == AccountStatus::Deleted {
             self.purge(key, did, known)?;

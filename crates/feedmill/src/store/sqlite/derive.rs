@@ -3,6 +3,8 @@
 //! A record's old rows are found by deriving its old body again, so nothing
 //! else has to remember them.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, Error, params};
 
 use super::group::{self, Touch};
@@ -35,6 +37,8 @@ pub(super) struct Ids {
     pub(super) lanes: Vec<i64>,
     pub(super) sources: Vec<i64>,
     pub(super) ladders: Vec<i64>,
+    /// For each feed, the layout under which a reader's history must have come.
+    pub(super) needed: BTreeMap<String, i64>,
 }
 
 /// Derives a stored body again.

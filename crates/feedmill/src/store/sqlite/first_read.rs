@@ -1,78 +1,66 @@
-//! Readers of whom nothing is here yet: their repositories are asked for once.
+//! Readers whose follows are not all here yet: their repositories are asked for once.
 //!
-//! A reader counts as known when its repository was fetched, or when its chain
-//! has been followed from its first commit. Asking, giving up and the end of
-//! waiting each happen in a transaction, so a crash forgets none of them.
+//! A reader counts as known to a feed when its history came whole, by a fetch or by its chain from
+//! the first commit on, while all that the feed reads of it was kept (`cover`). Asking, giving up and
+//! the end of waiting each happen in a transaction, so a crash forgets none of them.
 
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
-use super::accounts::DUE;
+use super::accounts::{DUE, IN_STEP};
 use super::apply::Apply;
+use super::derive::Ids;
 use super::names::find_key;
-use super::tip::Moved;
 use crate::clock::Micros;
 use crate::store::account::{AccountStatus, FirstRead};
 
 /// How long a reader whose host did not answer is left alone.
 const AGAIN_US: i64 = 600_000_000;
 
-/// How an account stands: what it takes to say whether its history is here.
-struct Standing {
-    key: i64,
-    known: bool,
-    waiting: bool,
-}
-
-fn standing(connection: &Connection, did: &str, moved: &Moved) -> Result<Option<Standing>, Error> {
-    let Some(key) = find_key(connection, did)? else {
-        return Ok(None);
-    };
-    let followed = moved.find(connection, key)?.data.is_some();
-    connection
-        .prepare_cached("SELECT status, snapshot > 0, repair > 0 FROM account WHERE key = ?1")?
-        .query_row([key], |row| {
-            let hidden = !AccountStatus::from_code(row.get(0)?).visible();
-            Ok(Standing {
-                key,
-                // Nobody gives out the repository of a hidden account.
-                known: row.get::<_, bool>(1)? || followed || hidden,
-                waiting: row.get(2)?,
-            })
-        })
-        .optional()
-}
-
-/// Whether what a reader follows is here; `moved`: the tips that this transaction has moved.
+/// Whether what a reader follows is here, as a feed needs it.
 pub(super) fn state(
     connection: &Connection,
-    did: &str,
+    ids: &Ids,
+    (did, feed): (&str, &str),
     now_us: Micros,
-    moved: &Moved,
 ) -> Result<FirstRead, Error> {
-    let Some(standing) = standing(connection, did, moved)? else {
-        return Ok(FirstRead::Unknown);
-    };
-    if standing.known {
+    // A feed whose follows come by no network has all of them.
+    let needed = ids.needed.get(feed).copied().unwrap_or_default();
+    if needed == 0 {
         return Ok(FirstRead::Known);
     }
-    if standing.waiting {
-        return Ok(FirstRead::Waiting);
-    }
-    let failed: Option<i64> = connection
-        .prepare_cached("SELECT failed FROM first_read WHERE reader = ?1")?
-        .query_row([standing.key], |row| row.get(0))
-        .optional()?
-        .flatten();
-    Ok(match failed {
-        Some(failed) if now_us - failed < AGAIN_US => FirstRead::Failed,
-        _ => FirstRead::Unknown,
-    })
+    let Some(key) = find_key(connection, did)? else {
+        return Ok(FirstRead::Unknown);
+    };
+    let state = connection
+        .prepare_cached(
+            "SELECT a.status, a.covered, f.reader IS NOT NULL, f.failed
+             FROM account a LEFT JOIN first_read f ON f.reader = a.key WHERE a.key = ?1",
+        )?
+        .query_row([key], |row| {
+            // Nobody gives out the repository of a hidden account.
+            let hidden = !AccountStatus::from_code(row.get(0)?).visible();
+            if hidden || row.get::<_, i64>(1)? >= needed {
+                return Ok(FirstRead::Known);
+            }
+            Ok(match (row.get(2)?, row.get::<_, Option<i64>>(3)?) {
+                (true, None) => FirstRead::Waiting,
+                (_, Some(failed)) if now_us - failed < AGAIN_US => FirstRead::Failed,
+                _ => FirstRead::Unknown,
+            })
+        })
+        .optional()?;
+    Ok(state.unwrap_or(FirstRead::Unknown))
 }
 
 impl Apply<'_> {
     /// Marks a reader's account to be fetched, unless too many wait already.
-    pub(super) fn first_read(&mut self, did: &str, waiting_max: usize) -> Result<(), Error> {
-        if state(self.tx, did, self.now_us, &self.memory.tips)? != FirstRead::Unknown {
+    pub(super) fn first_read(
+        &mut self,
+        did: &str,
+        feed: &str,
+        waiting_max: usize,
+    ) -> Result<(), Error> {
+        if state(self.tx, self.ids, (did, feed), self.now_us)? != FirstRead::Unknown {
             return Ok(());
         }
         let waiting: i64 = self
@@ -91,7 +79,10 @@ impl Apply<'_> {
                 "INSERT OR REPLACE INTO first_read (reader, asked, failed) VALUES (?1, ?2, NULL)",
             )?
             .execute(params![key, self.now_us])?;
-        self.mark(key, did, DUE)
+        match self.known(key)? {
+            Some(known) if known.repair != IN_STEP => Ok(()), // it is to be fetched anyway
+            _ => self.mark(key, did, DUE),
+        }
     }
 
     /// A reader's host does not answer: it is left alone for a while. An account that the
@@ -102,22 +93,23 @@ impl Apply<'_> {
         };
         let asked = self
             .tx
-            .prepare_cached(
-                "UPDATE first_read SET failed = ?2 WHERE reader = ?1 AND failed IS NULL",
-            )?
+            .prepare_cached("UPDATE first_read SET failed = ?2 WHERE reader = ?1")?
             .execute(params![key, self.now_us])?;
-        if asked == 1 && self.memory.tips.find(self.tx, key)?.data.is_none() {
+        let tip = self.memory.tips.find(self.tx, key)?;
+        if asked == 1 && tip.data.is_none() {
             self.memory.accounts.remove(&key);
+            // A gap makes every account doubtful, also one of whom nothing was ever here.
             self.tx
                 .prepare_cached(
-                    "UPDATE account SET repair = 0 WHERE key = ?1 AND repair = ?2 AND snapshot = 0",
+                    "UPDATE account SET repair = 0, doubt = 0
+                     WHERE key = ?1 AND repair <= ?2 AND snapshot = 0 AND (doubt = 0 OR ?3)",
                 )?
-                .execute(params![key, DUE])?;
+                .execute(params![key, DUE, tip.rev == 0])?;
         }
         Ok(())
     }
 
-    /// A repository came: its reader waits no longer.
+    /// A repository came, or will not come any more: its reader waits no longer.
     pub(super) fn first_read_done(&mut self, key: i64) -> Result<(), Error> {
         self.tx
             .prepare_cached("DELETE FROM first_read WHERE reader = ?1")?

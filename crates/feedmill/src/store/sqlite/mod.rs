@@ -10,6 +10,7 @@ mod apply;
 mod changes;
 mod children;
 mod climb;
+mod cover;
 mod dead;
 mod derive;
 mod explain;
@@ -391,9 +392,10 @@ impl Pages for SqliteStore {
     fn first_read(
         &self,
         did: &str,
+        feed: &str,
         now_us: crate::clock::Micros,
     ) -> Result<super::account::FirstRead, StoreError> {
-        self.read(|connection| first_read::state(connection, did, now_us, &Default::default()))
+        self.read(|connection| first_read::state(connection, &self.ids, (did, feed), now_us))
     }
 }
 

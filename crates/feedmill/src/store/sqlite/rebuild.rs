@@ -10,6 +10,7 @@ use rusqlite::{Connection, Error, Transaction, params};
 use tracing::info;
 
 use super::broken;
+use super::cover;
 use super::derive::{self, Ids, Subject};
 use super::group::Touch;
 use super::memory::{IDS_MAX, Memory};
@@ -41,7 +42,8 @@ pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Err
     let (sources, new_sources) = numbers(&tx, "follow_source", &source_specs)?;
     let (ladders, new_ladders) = numbers(&tx, "ladder", &ladder_specs)?;
     let new = new_lanes.len() + new_sources.len() + new_ladders.len();
-    if dropped + new > 0 {
+    // Who does not know of a collection would not keep it: that is another layout, too.
+    if dropped + new + cover::keep(&tx, plan)? > 0 {
         tx.execute("UPDATE layout SET number = number + 1", [])?;
     }
     let ids = Ids {
@@ -49,6 +51,7 @@ pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Err
         lanes,
         sources,
         ladders,
+        needed: cover::needed(&tx, plan)?.unwrap_or_default(),
     };
     fill(&tx, plan, &ids, &new_lanes, &new_sources)?;
     raise(&tx, plan, &ids, &new_ladders)?;
@@ -107,11 +110,15 @@ pub(super) fn find(connection: &mut Connection, plan: &Plan) -> Result<Option<Id
         };
         lanes.push(number);
     }
+    let Some(needed) = cover::needed(&tx, plan)? else {
+        return Ok(None);
+    };
     Ok(Some(Ids {
         layout: layout(&tx)?,
         lanes,
         sources,
         ladders,
+        needed,
     }))
 }
 

@@ -7,7 +7,7 @@
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Error};
 
-use super::{broken, outbox, reference, shelf, tip};
+use super::{broken, cover, outbox, reference, shelf, tip};
 
 /// Versions below this were never released, and no step leads on from them.
 const FIRST: u32 = 100;
@@ -196,6 +196,15 @@ ALTER TABLE account DROP COLUMN rev;
 ALTER TABLE account DROP COLUMN data;
 ", "
 -- The changes of a row of the outbox are packed, which is done after this step.
+", "
+-- covered: the layout under which an account's history came whole, 0 if it did not; since: the one since which
+-- the records of a collection are kept, 0 if they are not. Both are layouts' numbers.
+ALTER TABLE account ADD COLUMN covered INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE collection ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
+UPDATE collection SET since = 1;
+CREATE INDEX first_read_by_failed ON first_read (failed);
+-- Nobody waits for the repository of a hidden account.
+DELETE FROM first_read WHERE reader IN (SELECT key FROM account WHERE status % 2 = 1);
 "];
 
 /// The step after which the piles are filled from what stood in indexes before.
@@ -204,6 +213,8 @@ const PILED: u32 = FIRST + 10;
 const TIPPED: u32 = FIRST + 13;
 /// The step after which the outbox is packed.
 const PACKED: u32 = FIRST + 15;
+/// The step after which it is noted whose histories are whole.
+const COVERED: u32 = FIRST + 16;
 
 /// Brings a connection's file to the newest version.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
@@ -225,6 +236,9 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
         }
         if step == PACKED {
             outbox::pack_up(&tx)?;
+        }
+        if step == COVERED {
+            cover::take_over(&tx)?;
         }
         tx.pragma_update(None, "user_version", step)?;
     }
@@ -371,6 +385,36 @@ mod tests {
             outbox::draw(&connection, 12, 100).unwrap().changes.len(),
             10
         );
+    }
+
+    #[test]
+    fn histories_of_an_older_file_hold_what_was_kept_when_it_is_brought_over() {
+        let mut connection = before(COVERED);
+        connection
+            .execute_batch(
+                "INSERT INTO collection (nsid) VALUES ('com.example.post');
+                 INSERT INTO account (key, snapshot, repair, status) VALUES
+                 (1, 5, 0, 0), (2, 0, 0, 0), (3, 0, 0, 0), (4, 0, 1, 0), (5, 0, 1, 5);
+                 INSERT INTO first_read (reader, asked) VALUES (4, 1), (5, 1);",
+            )
+            .unwrap();
+        // Followed from its first commit, told by a Jetstream, met in the middle.
+        let mut moved = tip::Moved::default();
+        for (key, data) in [(2, Some([1; 8])), (3, None), (4, Some([2; 8]))] {
+            moved.to(key, tip::Tip { rev: 7, data });
+        }
+        moved.settle(&connection).unwrap();
+        migrate(&mut connection).unwrap();
+        let numbers = |sql: &str| -> Vec<i64> {
+            let mut statement = connection.prepare(sql).unwrap();
+            let rows = statement.query_map([], |row| row.get(0)).unwrap();
+            rows.map(Result::unwrap).collect()
+        };
+        let covered = numbers("SELECT covered FROM account ORDER BY key");
+        assert_eq!(covered, [1, 1, 0, 0, 0]);
+        assert_eq!(numbers("SELECT since FROM collection"), [1]);
+        let waiting = numbers("SELECT reader FROM first_read");
+        assert_eq!(waiting, [4], "nobody gives out what is hidden");
     }
 
     #[test]
