@@ -17,6 +17,9 @@ use record::value::Value;
 /// The repository of every record written directly.
 pub const REPO: &str = "did:local:repo";
 
+/// How the DID of a person begins who has no account on the network.
+pub const PEOPLE: &str = "did:local:";
+
 /// Bytes of a text id.
 pub const ID_BYTES_MAX: usize = 128;
 
@@ -110,7 +113,7 @@ impl LocalId {
 
     /// The DID of the person of this id.
     pub fn did(&self) -> String {
-        format!("did:local:{}", self.encoded())
+        format!("{PEOPLE}{}", self.encoded())
     }
 
     /// The URI of the record of this id.

@@ -214,7 +214,7 @@ impl Feed {
     }
 
     /// What makes no sense about merging, with its key.
-    fn merge_fault(&self) -> Option<(String, String)> {
+    fn merge_fault(&self, collections: &BTreeMap<String, Collection>) -> Option<(String, String)> {
         let at = |key: &str, problem: &str| Some((key.to_owned(), problem.to_owned()));
         let window = self.window.as_deref().unwrap_or(WINDOW);
         if span_us(window).is_none() {
@@ -232,7 +232,7 @@ impl Feed {
             if tables.into_iter().any(capped) {
                 return at("targets", "a merged feed has one max_items, its own");
             }
-            let (key, problem) = self.activity.as_ref()?.fault()?;
+            let (key, problem) = self.activity.as_ref()?.fault(collections)?;
             return Some((format!("activity.{key}"), problem));
         }
         if self.window.is_some() || self.activity.is_some() {
@@ -324,7 +324,7 @@ impl Feed {
             }
         }
         self.expression_fault()
-            .or_else(|| self.merge_fault())
+            .or_else(|| self.merge_fault(collections))
             .and_then(|(key, problem)| at(&key, problem))
     }
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Collection;
+
 /// How a merged feed shows its activities, and by what they may be filtered.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -23,6 +25,8 @@ pub struct Shown {
 pub struct Reading {
     /// Dotted path within the record that the merge key names.
     pub path: String,
+    /// Short name of the one collection whose records have the field; any unless set.
+    pub of: Option<String>,
     /// What a record without the field counts as.
     pub absent: Option<String>,
 }
@@ -61,7 +65,10 @@ const PARAMETERS: [&str; 8] = [
 
 impl Shown {
     /// The first thing that makes no sense: its key and why.
-    pub(super) fn fault(&self) -> Option<(String, String)> {
+    pub(super) fn fault(
+        &self,
+        collections: &BTreeMap<String, Collection>,
+    ) -> Option<(String, String)> {
         let word = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric());
         let taken = |name: &str| FIELDS.contains(&name) || self.filter.contains_key(name);
         for (key, name) in [("subject", &self.subject), ("union", &self.union)] {
@@ -90,10 +97,24 @@ impl Shown {
                 ));
             }
             reading
-                .path
-                .is_empty()
-                .then(|| (format!("filter.{name}.path"), "names no field".into()))
+                .fault(collections)
+                .map(|(key, problem)| (format!("filter.{name}.{key}"), problem))
         })
+    }
+}
+
+impl Reading {
+    fn fault(&self, collections: &BTreeMap<String, Collection>) -> Option<(&str, String)> {
+        if self.path.is_empty() {
+            return Some(("path", "names no field".into()));
+        }
+        let short = self.of.as_ref()?;
+        let known: Vec<&str> = collections.keys().map(String::as_str).collect();
+        let problem = format!(
+            "{short:?} is not a collection's short name ({})",
+            known.join(", ")
+        );
+        (!collections.contains_key(short)).then_some(("of", problem))
     }
 }
 

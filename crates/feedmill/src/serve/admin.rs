@@ -15,7 +15,7 @@ use serde_json::json;
 use super::cursor;
 use super::error::XrpcError;
 use super::params::Params;
-use super::{Answer, Server, answer};
+use super::{Answer, Server, answer, feed, records};
 use crate::check::Checker;
 use crate::dead::{self, ReplayError};
 use crate::store::{Fate, LetterQuery, Position};
@@ -102,13 +102,18 @@ pub(super) async fn explain(State(server): State<Arc<Server>>, request: Request)
     };
     admin(server, &headers, move |server, _| {
         params.only(["reader", "uri", "feed"])?;
-        let (reader, uri) = (server.actor(params.need("reader")?)?, params.need("uri")?);
+        let reader = server.actor(params.need("reader")?)?;
+        let uri = records::uri(server, params.need("uri")?)?;
+        let plans = match params.get("feed") {
+            Some(name) => vec![feed::named(server, name)?],
+            None => server.plan.feeds.iter().collect(),
+        };
         let mut feeds = Vec::new();
-        for plan in &server.plan.feeds {
-            if params.get("feed").is_some_and(|name| name != plan.name) {
-                continue;
-            }
-            let explained = server.store.explain(&plan.name, &reader, uri)?;
+        for plan in plans {
+            let now_us = server.clock.now_us();
+            let first_read = server.store.first_read(&reader, &plan.name, now_us)?;
+            let explained = server.store.explain(&plan.name, &reader, &uri)?;
+            let explained = explained.map(|it| it.given(&reader, first_read));
             let mut answer = serde_json::to_value(explained).unwrap_or_default();
             let memory = match (&server.fanout, server.store.key(&reader)?) {
                 (Some(fanout), Some(number)) => fanout.standing(&plan.name, number),
@@ -118,9 +123,6 @@ pub(super) async fn explain(State(server): State<Arc<Server>>, request: Request)
                 fields.insert("completeAboveUs".to_owned(), json!(memory));
             }
             feeds.push(answer);
-        }
-        if feeds.is_empty() {
-            return Err(XrpcError::declared("UnknownFeed", "there is no such feed"));
         }
         Ok(Answer::json(
             json!({"reader": reader, "uri": uri, "feeds": feeds}).to_string(),

@@ -54,11 +54,15 @@ impl XrpcError {
     }
 
     /// There is no such method.
-    pub fn no_method(nsid: &str) -> Self {
+    pub fn no_method(nsid: &str, others: &[&str]) -> Self {
+        let served = match others {
+            [] => "what is served is in /openapi.json".to_owned(),
+            others => format!("there are: {}", others.join(", ")),
+        };
         Self::new(
             StatusCode::NOT_IMPLEMENTED,
             "MethodNotImplemented",
-            format!("method {nsid:?} is not served here"),
+            format!("method {nsid:?} is not served here; {served}"),
         )
     }
 

@@ -31,7 +31,8 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
         [target] => target.nsid.as_str(),
         _ => "",
     };
-    only(server, params, nsid)?;
+    only(server, params, nsid)
+        .map_err(|error| of_another(server, params, wanted.feed, nsid).unwrap_or(error))?;
     let hydration = Hydration::read(server, nsid, params)?;
     let page = page(server, &wanted)?;
     let next = cursor::next(&wanted.scope, &page);
@@ -41,14 +42,34 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
 /// The parameters of a plain page.
 const PLAIN: [&str; 5] = ["feed", "actor", "collection", "limit", "cursor"];
 
-/// Refuses what another target of the feed may be asked, and this one may not.
+/// Refuses what this page may not be asked.
 fn only(server: &Server, params: &Params, nsid: &str) -> Result<(), XrpcError> {
-    let hydrating = hydration::parameters(server, nsid);
+    let own = parameters(server, nsid);
     let mut known = PLAIN.to_vec();
-    known.extend(server.questions.parameters(nsid));
-    known.extend(hydrating.iter().map(String::as_str));
+    known.extend(own.iter().map(String::as_str));
     known.push(labelers::PARAMETER);
     params.only(known)
+}
+
+/// What one target may be asked beside.
+fn parameters(server: &Server, nsid: &str) -> Vec<String> {
+    let mut all = hydration::parameters(server, nsid);
+    let questions = server.questions.parameters(nsid);
+    all.extend(questions.into_iter().map(str::to_owned));
+    all
+}
+
+/// What is said of a parameter that another target of the feed has: how to ask that one.
+fn of_another(server: &Server, params: &Params, feed: &FeedPlan, nsid: &str) -> Option<XrpcError> {
+    let own = parameters(server, nsid);
+    feed.targets.iter().find_map(|target| {
+        let mut theirs = parameters(server, &target.nsid).into_iter();
+        let name = theirs.find(|it| params.get(it).is_some() && !own.contains(it))?;
+        let short = &target.short;
+        Some(XrpcError::invalid(format!(
+            "{name} is asked of one collection: give collection={short}"
+        )))
+    })
 }
 
 /// The answer, if it can be put together from memory without waiting for anybody.

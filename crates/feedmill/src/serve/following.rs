@@ -14,9 +14,7 @@ use super::error::XrpcError;
 use super::params::Params;
 use super::{Answer, Server};
 use crate::fanout::Wish;
-use crate::store::merged::{
-    Activity, ActivityFilter, ActivityPage, ActivityQuery, Merged, Through,
-};
+use crate::store::merged::{Activity, ActivityFilter, ActivityPage, ActivityQuery, Merged};
 use crate::store::plan::FeedPlan;
 use crate::store::{FeedQuery, Lens, Position, Row};
 
@@ -149,11 +147,16 @@ fn before(feed: &str, params: &Params) -> Result<Option<Position>, XrpcError> {
 }
 
 fn filter(merged: &Merged, params: &Params) -> Result<ActivityFilter, XrpcError> {
-    let first = match params.get("activityTypes") {
+    // A list as XRPC writes it, or with commas, or both.
+    let mut types = params
+        .all("activityTypes")
+        .flat_map(|text| text.split(','))
+        .peekable();
+    let first = match types.peek() {
         None => None,
-        Some(text) => {
+        Some(_) => {
             let mut first = Vec::new();
-            for wanted in text.split(',') {
+            for wanted in types {
                 let of_type = merged.types.iter().filter(|(_, name)| *name == wanted);
                 let before = first.len();
                 first.extend(of_type.map(|(nsid, _)| nsid.clone()));
@@ -161,7 +164,7 @@ fn filter(merged: &Merged, params: &Params) -> Result<ActivityFilter, XrpcError>
                     let mut known: Vec<&str> = merged.types.values().map(String::as_str).collect();
                     known.dedup();
                     return Err(XrpcError::invalid(format!(
-                        "activityTypes takes a list of {} with commas, not {wanted:?}",
+                        "activityTypes takes a list of {}, not {wanted:?}",
                         known.join(", ")
                     )));
                 }
@@ -169,15 +172,9 @@ fn filter(merged: &Merged, params: &Params) -> Result<ActivityFilter, XrpcError>
             Some(first)
         }
     };
-    let readings = merged.shown.filter.iter();
-    let through = readings.filter_map(|(name, reading)| {
-        let value = params.get(name)?.to_owned();
-        Some(Through {
-            path: reading.path.clone(),
-            absent: reading.absent.as_ref() == Some(&value),
-            value,
-        })
-    });
+    let readings = merged.readings.iter();
+    let through = readings
+        .filter_map(|(name, through)| Some((through.clone(), params.get(name)?.to_owned())));
     Ok(ActivityFilter {
         first,
         through: through.collect(),
@@ -245,14 +242,14 @@ pub(super) fn push_activity(
         ",\"time_us\":{},\"user\":{{\"id\":",
         first.time_us
     ));
-    body::push_string(out, &first.did);
+    body::push_string(out, &activity.author);
     out.push_str(",\"handle\":");
-    match server.store.handle_of(&first.did)? {
+    match server.store.handle_of(&activity.author)? {
         Some(handle) => body::push_string(out, &handle),
         None => out.push_str("null"),
     }
     out.push('}');
-    push_readings(out, merged, activity.subject.as_ref());
+    push_readings(out, merged, activity);
     let shown = &merged.shown;
     out.push_str(&format!(",\"{}\":", shown.subject));
     push_named(out, &activity.merge, activity.subject.as_ref());
@@ -275,14 +272,11 @@ pub(super) fn push_activity(
 }
 
 /// What the activity can be filtered by, read where the filters read.
-fn push_readings(out: &mut String, merged: &Merged, subject: Option<&Row>) {
-    let parsed = subject.and_then(|row| record::json::from_json(&row.body).ok());
-    for (name, reading) in &merged.shown.filter {
-        let found = parsed
-            .as_ref()
-            .and_then(|value| value.at(&reading.path)?.text());
+fn push_readings(out: &mut String, merged: &Merged, activity: &Activity) {
+    let opened = activity.opened();
+    for (name, through) in &merged.readings {
         out.push_str(&format!(",\"{name}\":"));
-        match found.or(reading.absent.as_deref()) {
+        match opened.read(through) {
             Some(text) => body::push_string(out, text),
             None => out.push_str("null"),
         }

@@ -75,6 +75,10 @@ use error::XrpcError;
 /// How long a handle may take to be resolved.
 const HANDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How the DIDs of accounts begin: of the network's, and of people who write directly. Nobody
+/// could resolve another.
+const METHODS: [&str; 3] = ["did:plc:", "did:web:", crate::local::PEOPLE];
+
 /// What every request needs.
 #[derive(Debug)]
 pub struct Server {
@@ -178,8 +182,19 @@ impl Server {
         }
     }
 
-    /// The DID behind a DID or a handle.
+    /// The account behind a DID or a handle.
     fn actor(&self, actor: &str) -> Result<String, XrpcError> {
+        let did = self.authority(actor)?;
+        match METHODS.iter().any(|method| did.starts_with(method)) {
+            true => Ok(did),
+            false => Err(XrpcError::invalid(format!(
+                "could not resolve actor {actor:?}: an account is a did:plc, a did:web or a handle"
+            ))),
+        }
+    }
+
+    /// The DID behind a DID of any method or a handle.
+    fn authority(&self, actor: &str) -> Result<String, XrpcError> {
         if record::ids::Did::parse(actor).is_ok() {
             return Ok(actor.to_owned());
         }

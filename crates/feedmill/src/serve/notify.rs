@@ -283,7 +283,7 @@ pub(super) async fn answer(
     let notifier = server
         .notifier
         .as_ref()
-        .ok_or_else(|| XrpcError::no_method("notifyOfUpdate"))?;
+        .ok_or_else(|| XrpcError::no_method("notifyOfUpdate", &[]))?;
     if issuer.is_none() {
         notifier.admits(headers)?;
     }

@@ -19,12 +19,20 @@ pub struct Params {
 impl Params {
     /// Reads a query string.
     pub fn parse(query: Option<&str>) -> Result<Self, XrpcError> {
+        Self::with_lists(query, |_| false)
+    }
+
+    /// Reads a query string in which lists may come several times, as XRPC writes them.
+    pub fn with_lists(
+        query: Option<&str>,
+        is_list: impl Fn(&str) -> bool,
+    ) -> Result<Self, XrpcError> {
         let mut params: Vec<(String, String)> = Vec::new();
         let pairs = query.unwrap_or_default().split('&');
         for pair in pairs.filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decoded(name)?, decoded(value)?);
-            if params.iter().any(|(known, _)| *known == name) {
+            if params.iter().any(|(known, _)| *known == name) && !is_list(&name) {
                 return Err(XrpcError::invalid(format!(
                     "parameter {name:?} is given twice"
                 )));
@@ -40,6 +48,12 @@ impl Params {
     /// A parameter that may be absent.
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self.given.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Every value of a list.
+    pub fn all<'p>(&'p self, name: &'p str) -> impl Iterator<Item = &'p str> {
+        let found = self.given.iter().filter(move |(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
     }
 
@@ -142,6 +156,13 @@ mod tests {
         check("a=1&b=", Some(&[("a", "1"), ("b", "")]));
         check("a&&b=c=d", Some(&[("a", ""), ("b", "c=d")]));
         check("at%3A//x=%C3%A9+%2b", Some(&[("at://x", "\u{e9} +")]));
+    }
+
+    #[test]
+    fn a_list_may_come_several_times_and_nothing_else_may() {
+        let params = Params::with_lists(Some("a=1&b=2&a=3"), |name| name == "a").unwrap();
+        assert!(params.all("a").eq(["1", "3"]) && params.all("c").next().is_none());
+        assert!(Params::with_lists(Some("a=1&b=2&b=3"), |name| name == "a").is_err());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `{ns}.<short>.listRecords` and `.getRecord`.
 
+use record::ids::UriParts;
+
 use super::cursor;
 use super::error::XrpcError;
 use super::hydration::Hydration;
@@ -35,23 +37,33 @@ pub(super) fn list(server: &Server, nsid: &str, params: &Params) -> Result<Answe
     hydration.page(server, &page.rows, next.as_deref())
 }
 
+/// The URI of a record, with its authority resolved to a DID.
+pub(super) fn uri(server: &Server, text: &str) -> Result<String, XrpcError> {
+    let parts = UriParts::parse(text).ok();
+    let named = parts.and_then(|parts| Some((parts.authority, parts.collection?, parts.rkey?)));
+    let (authority, collection, rkey) =
+        named.ok_or_else(|| XrpcError::invalid("uri must be at://<actor>/<collection>/<rkey>"))?;
+    let did = server.authority(authority)?;
+    Ok(format!("at://{did}/{collection}/{rkey}"))
+}
+
 /// One record.
 pub(super) fn get(server: &Server, nsid: &str, params: &Params) -> Result<Answer, XrpcError> {
     let hydration = Hydration::read(server, nsid, params)?;
     let uri = params.need("uri")?;
-    let wrong = || XrpcError::invalid("uri must be at://<actor>/<collection>/<rkey>");
-    let rest = uri.strip_prefix("at://").ok_or_else(wrong)?;
-    let (authority, path) = rest.split_once('/').ok_or_else(wrong)?;
-    let (collection, rkey) = path.split_once('/').ok_or_else(wrong)?;
-    if collection != nsid || rkey.is_empty() || rkey.contains('/') {
+    let found = self::uri(server, uri)?;
+    if UriParts::parse(&found)
+        .ok()
+        .and_then(|parts| parts.collection)
+        != Some(nsid)
+    {
         return Err(XrpcError::invalid(format!(
             "uri must name a record of {nsid}"
         )));
     }
-    let did = server.actor(authority)?;
     let row = server
         .store
-        .record(&format!("at://{did}/{collection}/{rkey}"))?
+        .record(&found)?
         .ok_or_else(|| XrpcError::not_found(format!("no record at {uri}")))?;
     Ok(Answer::json(hydration.one(server, &row)?))
 }

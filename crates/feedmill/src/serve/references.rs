@@ -14,7 +14,7 @@ pub(super) fn resolved(server: &Server, uri: &str) -> Result<String, XrpcError> 
     let (authority, path) = rest
         .split_once('/')
         .ok_or_else(|| XrpcError::invalid("uri must be at://<actor>/<collection>/<rkey>"))?;
-    Ok(format!("at://{}/{path}", server.actor(authority)?))
+    Ok(format!("at://{}/{path}", server.authority(authority)?))
 }
 
 /// The records that refer to a URI, newest stored first.

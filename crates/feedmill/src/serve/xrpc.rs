@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::error::XrpcError;
 use super::methods::handler::Handler;
+use super::methods::shape::Shape;
 use super::methods::{Auth, Method, Place, Verb};
 use super::params::Params;
 use super::{
@@ -40,7 +41,14 @@ impl Methods {
     fn get(&self, nsid: &str) -> Result<Arc<Method>, XrpcError> {
         match self.0.get(nsid) {
             Some(method) => Ok(Arc::clone(method)),
-            None if record::ids::Nsid::is_valid(nsid) => Err(XrpcError::no_method(nsid)),
+            None if record::ids::Nsid::is_valid(nsid) => {
+                // Whoever errs in the collection is told those that can be asked the same.
+                let name = nsid.rsplit('.').next();
+                let same = self.0.keys().map(String::as_str);
+                let mut same: Vec<&str> = same.filter(|it| it.rsplit('.').next() == name).collect();
+                same.sort_unstable();
+                Err(XrpcError::no_method(nsid, &same))
+            }
             None => Err(XrpcError::invalid("invalid xrpc path")),
         }
     }
@@ -62,7 +70,11 @@ async fn answer(server: Arc<Server>, request: Request) -> Result<Response, XrpcE
     let nsid = name(request.uri().path()).unwrap_or_default();
     let method = server.methods.get(nsid)?;
     fits(&method, request.method())?;
-    let mut params = Params::parse(request.uri().query())?;
+    let is_list = |name: &str| {
+        let mut lists = method.parameters.iter();
+        lists.any(|one| one.name == name && matches!(one.shape, Shape::List(_)))
+    };
+    let mut params = Params::with_lists(request.uri().query(), is_list)?;
     let taken = method.parameters.iter();
     let taken = taken.filter(|one| one.place == Place::Query);
     params.only(taken.map(|one| one.name.as_str()))?;

@@ -6,7 +6,9 @@
 
 use serde::Serialize;
 
+use super::account::FirstRead;
 use crate::clock::Micros;
+use crate::local;
 
 /// The answer for one feed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -19,6 +21,9 @@ pub struct Explained {
     pub reason: Reason,
     /// Its place in time, where it has one.
     pub time_us: Option<Micros>,
+    /// Above it the feed shows everything, and below it nothing (`beyond = "end"`); `None`: it
+    /// shows everything there is.
+    pub floor_us: Option<Micros>,
     /// The keys it is published under; in a merged feed those of its whole group.
     pub keys: Vec<String>,
     /// The rule that replaced its keys, if one did.
@@ -80,6 +85,11 @@ pub enum Reason {
     },
     /// The reader follows none of its keys.
     NotFollowed,
+    /// The same, but the reader's repository is not here: its fetch `failed`, is `running`, or
+    /// was made `never`.
+    Unread {
+        backfill: &'static str,
+    },
     /// The reader hides its author, or every key that reaches it.
     Muted {
         key: String,
@@ -89,6 +99,23 @@ pub enum Reason {
     BeyondEnd {
         max_items: u32,
     },
+}
+
+impl Explained {
+    /// The same, knowing whether the reader's repository is here. Of those who write directly
+    /// there is none.
+    pub fn given(mut self, reader: &str, first_read: FirstRead) -> Self {
+        let backfill = match first_read {
+            FirstRead::Known => return self,
+            FirstRead::Waiting => "running",
+            FirstRead::Failed => "failed",
+            FirstRead::Unknown => "never",
+        };
+        if self.reason == Reason::NotFollowed && !reader.starts_with(local::PEOPLE) {
+            self.reason = Reason::Unread { backfill };
+        }
+        self
+    }
 }
 
 impl Reason {
@@ -115,6 +142,16 @@ impl Reason {
                 format!("the feed's condition does not hold: {condition}")
             }
             Self::NotFollowed => "the reader follows none of its keys".into(),
+            Self::Unread { backfill } => {
+                let repository = match *backfill {
+                    "running" => "is being fetched",
+                    "failed" => "could not be fetched, and is not asked for again for some minutes",
+                    _ => "was never fetched",
+                };
+                format!(
+                    "the reader follows none of its keys, as far as is known: its repository {repository}"
+                )
+            }
             Self::Muted { key, record } => format!("the reader hides {key} by {record}"),
             Self::BeyondEnd { max_items } => {
                 format!("the feed ends after {max_items} entries, and it is older than those")

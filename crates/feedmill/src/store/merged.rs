@@ -25,6 +25,8 @@ pub struct Merged {
     pub lane: LaneId,
     pub window_us: i64,
     pub shown: Shown,
+    /// Where each filter reads.
+    pub readings: BTreeMap<String, Through>,
     /// The activity's type by the collection of its first record.
     pub types: BTreeMap<String, String>,
 }
@@ -60,6 +62,8 @@ pub struct Part {
 pub struct Activity {
     /// The members, first to last.
     pub members: Vec<Row>,
+    /// The key of whoever wrote them.
+    pub author: String,
     /// What they add, each once, in the order first seen.
     pub union: Vec<String>,
     /// What they are about.
@@ -68,14 +72,44 @@ pub struct Activity {
     pub subject: Option<Row>,
 }
 
-/// A value that the subject of an activity must have.
+/// Where a filter reads in the subject of an activity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Through {
+    /// The one collection whose records have the field; `None`: any.
+    pub of: Option<String>,
     /// Dotted path within the subject.
     pub path: String,
-    pub value: String,
-    /// Whether a subject without the field passes.
-    pub absent: bool,
+    /// What a subject without the field counts as.
+    pub absent: Option<String>,
+}
+
+/// The subject of an activity, opened.
+#[derive(Debug)]
+pub struct Opened<'a> {
+    collection: &'a str,
+    value: Option<Value<'a>>,
+}
+
+impl Activity {
+    /// Opens what it is about. A subject that is not here has no fields.
+    pub fn opened(&self) -> Opened<'_> {
+        let subject = self.subject.as_ref();
+        Opened {
+            collection: subject.map_or("", |row| &row.collection),
+            value: subject.and_then(|row| record::json::from_json(&row.body).ok()),
+        }
+    }
+}
+
+impl Opened<'_> {
+    /// What a filter finds here.
+    pub fn read<'o>(&'o self, through: &'o Through) -> Option<&'o str> {
+        let has = |of: &String| of == self.collection;
+        let value = self.value.as_ref();
+        let found = value.filter(|_| through.of.as_ref().is_none_or(has));
+        let text = found.and_then(|value| value.at(&through.path)?.text());
+        text.or(through.absent.as_deref())
+    }
 }
 
 /// Which activities are shown.
@@ -83,7 +117,8 @@ pub struct Through {
 pub struct ActivityFilter {
     /// Collections of the first record; `None`: any.
     pub first: Option<Vec<String>>,
-    pub through: Vec<Through>,
+    /// Where it reads, and the value that must be found there.
+    pub through: Vec<(Through, String)>,
 }
 
 impl ActivityFilter {
@@ -92,7 +127,7 @@ impl ActivityFilter {
         self.first.is_none() && self.through.is_empty()
     }
 
-    /// Whether it lets this activity through. A subject that is not here has no fields.
+    /// Whether it lets this activity through.
     pub fn admits(&self, activity: &Activity) -> bool {
         let first = activity.members.first();
         let typed = self
@@ -102,15 +137,9 @@ impl ActivityFilter {
         if !typed || self.through.is_empty() {
             return typed;
         }
-        let body = activity.subject.as_ref().map_or("null", |row| &row.body);
-        let parsed = record::json::from_json(body).ok();
-        self.through.iter().all(|through| {
-            let found = parsed.as_ref().and_then(|value| value.at(&through.path));
-            match found.and_then(record::value::Value::text) {
-                Some(text) => text == through.value,
-                None => through.absent,
-            }
-        })
+        let opened = activity.opened();
+        let mut through = self.through.iter();
+        through.all(|(through, value)| opened.read(through) == Some(value))
     }
 }
 
@@ -189,9 +218,19 @@ impl Plan {
             }
         }
         let shown = feed.activity.clone().unwrap_or_default();
+        let readings = shown.filter.iter().map(|(name, reading)| {
+            let of = reading.of.as_ref();
+            let through = Through {
+                of: of.and_then(|short| Some(config.nsid(short)?.to_owned())),
+                path: reading.path.clone(),
+                absent: reading.absent.clone(),
+            };
+            (name.clone(), through)
+        });
         Some(Merged {
             lane,
             window_us,
+            readings: readings.collect(),
             shown,
             types,
         })

@@ -4,14 +4,19 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use feedmill::local::LocalId;
+use reqwest::Method;
 use serde_json::{Value, json};
 use sim::rng::Rng;
 
+use crate::app::App;
 use crate::merged::{AUTHORS, BASE, Fact, Model, READERS, Shown, WINDOW, text};
 use crate::mill::Mill;
+use crate::seeds::seeds;
 
 const WRITERS: u64 = 4;
 const ACTS: usize = 60;
+const LIVES: u64 = 2;
 
 /// One operation, and what is so once nothing later was written at its place.
 #[derive(Debug, Clone)]
@@ -252,10 +257,9 @@ async fn write(mill: &Mill, writers: &mut [Writer<'_>], acts: usize) {
     tokio::join!(reading, writing);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_several_writers_did_at_once_equals_the_model_through_retries_replays_and_restarts() {
-    let seed = Rng::new(std::process::id().into()).below(1_000_000);
-    println!("activities: seed {seed}");
+/// How many entries were compared.
+async fn one_world(seed: u64) -> usize {
+    let mut compared = 0;
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/store.db", folder.path().display());
     let config = format!(
@@ -266,13 +270,14 @@ async fn what_several_writers_did_at_once_equals_the_model_through_retries_repla
     let mut writers: Vec<Writer<'_>> = (0..WRITERS)
         .map(|number| Writer {
             number,
-            rng: Rng::new(seed + number),
+            rng: Rng::new(seed * WRITERS + number),
             revs: &revs,
             sent: Vec::new(),
             model: Model::default(),
         })
         .collect();
-    for life in 0..2 {
+    for life in 0..LIVES {
+        let note = format!("FEEDMILL_SEED={seed}, life {life}");
         let mill = Mill::start(&config).await;
         write(&mill, &mut writers, ACTS).await;
         let mut model = Model::default();
@@ -280,22 +285,52 @@ async fn what_several_writers_did_at_once_equals_the_model_through_retries_repla
             model.live.extend(writer.model.live.clone());
             model.follows.extend(writer.model.follows.clone());
         }
-        let entries: usize = READERS.iter().map(|it| model.feed(it, WINDOW).len()).sum();
-        assert!(
-            entries > 5,
-            "seed {seed} compares next to nothing: {entries}"
-        );
-        compare(&mill, &model, &format!("seed {seed}, life {life}")).await;
+        let feeds = READERS.iter().map(|reader| model.feed(reader, WINDOW));
+        compared += feeds.map(|feed| feed.len()).sum::<usize>();
+        compare(&mill, &model, &note).await;
         // All of it once more, in another order: nothing changes.
         for act in writers.iter().rev().flat_map(|writer| &writer.sent) {
             act.deliver(&mill);
         }
-        compare(
-            &mill,
-            &model,
-            &format!("seed {seed}, life {life}, replayed"),
-        )
-        .await;
+        compare(&mill, &model, &format!("{note}, replayed")).await;
         mill.river.stop().await;
     }
+    compared
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_several_writers_did_at_once_equals_the_model_through_retries_replays_and_restarts() {
+    let steps = LIVES * WRITERS * ACTS as u64;
+    let (mut worlds, mut compared) = (0, 0);
+    for seed in seeds("activities", steps, 10 * steps) {
+        worlds += 1;
+        compared += one_world(seed).await;
+    }
+    assert!(
+        compared > 10 * worlds,
+        "next to nothing: {compared} in {worlds} worlds"
+    );
+}
+
+#[test]
+fn an_activity_of_direct_records_names_the_person_who_wrote_them() {
+    let app = App::start(
+        "namespace = \"app.photos\"\n\
+         [collections.follow]\ncollection = \"app.photos.follow\"\nvalidate = false\ndirect = true\n\
+         [collections.post]\ncollection = \"app.photos.post\"\nvalidate = false\ndirect = true\n\
+         [feeds.home]\ntargets = [\"post\"]\n\
+         [feeds.albums]\ninclude_self = true\ntargets = [{ collection = \"post\", merge = \"album\" }]\n\
+         [direct]\nfeed = \"home\"\n[store]\nurl = \"sqlite://store.db\"\n",
+    );
+    for id in [7, 8] {
+        let body = json!({"user_id": 501, "album": "sea", "createdAt": "2026-05-28T10:00:00Z"});
+        app.act(Method::PUT, &format!("/records/post/{id}"), body);
+    }
+    let person = LocalId::Number(501).did();
+    let path = format!("/xrpc/app.photos.getFollowingFeed?actor={person}");
+    let (status, page) = app.get(&path);
+    assert_eq!(status, 200, "{page}");
+    let activities = page["activities"].as_array().unwrap();
+    assert_eq!(activities.len(), 1, "{page}");
+    assert_eq!(activities[0]["user"], json!({"id": person, "handle": null}));
 }

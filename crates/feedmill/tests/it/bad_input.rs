@@ -197,6 +197,7 @@ const BAD_REQUESTS: &str = "
     com.example.getFeed?feed=nope&actor=did:web:nobody.test          | 400 | UnknownFeed          | timeline
     com.example.getFeed?feed=timeline&actor=no%20one                 | 400 | InvalidRequest       | actor
     com.example.getFeed?feed=timeline&actor=nobody.test              | 400 | InvalidRequest       | nobody.test
+    com.example.getFeed?feed=timeline&actor=did:foo:baz2             | 400 | InvalidRequest       | did:plc, a did:web
     FEED&collection=note                                             | 400 | InvalidRequest       | post
     FEED&color=red                                                   | 400 | InvalidRequest       | color
     FEED&limit=0                                                     | 400 | InvalidRequest       | 1 to 200
@@ -206,6 +207,7 @@ const BAD_REQUESTS: &str = "
     FEED&limit=1&limit=2                                             | 400 | InvalidRequest       | twice
     FEED&cursor=garbage                                              | 400 | BadCursor            | cursor
     com.example.nothing                                              | 501 | MethodNotImplemented | com.example.nothing
+    com.example.nope.listRecords                                     | 501 | MethodNotImplemented | com.example.post.listRecords
     ..%2f                                                            | 400 | InvalidRequest       | xrpc path
     com.example.post.getRecord?uri=at://x                            | 400 | InvalidRequest       | at://
     com.example.post.getRecord?uri=at://did:web:a.test/app.bsky.feed.post/x | 404 | RecordNotFound | no record

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::desk::{ALICE, BOB, Desk, listen};
 
+const CAROL: &str = "did:web:carol.test";
 const CONFIG: &str = "[collections.follow]\ncollection = \"com.example.follow\"\nvalidate = false\n\
     [collections.mute]\ncollection = \"com.example.mute\"\nvalidate = false\n\
     [collections.post]\ncollection = \"com.example.post\"\nvalidate = false\n\
@@ -282,34 +283,51 @@ fn the_end_of_a_feed_and_the_group_of_a_record_are_told() {
     assert_eq!(desk.store.explain("nope", BOB, &uri).unwrap(), None);
 }
 
-#[test]
-fn the_command_answers_for_every_feed_or_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("feedmill.toml");
-    let url = format!("sqlite://{}/store.db", folder.path().display());
-    let text = format!("namespace = \"com.example\"\n{CONFIG}[store]\nurl = \"{url}\"\n");
-    std::fs::write(&file, &text).unwrap();
-    let desk = Desk::of(feedmill::config::Config::parse(&text).unwrap());
-    follow(&desk, "1", ALICE);
-    desk.put(ALICE, "post", "p", "{}");
-    let uri = desk.uri(ALICE, "post", "p");
-    drop(desk);
-    let run = |more: &[&str]| {
+/// The binary beside a store in which Bob follows Alice, who posted on three days, and not Carol.
+struct Cli {
+    folder: tempfile::TempDir,
+}
+
+impl Cli {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}/store.db", folder.path().display());
+        let text = format!("namespace = \"com.example\"\n{CONFIG}[store]\nurl = \"{url}\"\n");
+        std::fs::write(folder.path().join("feedmill.toml"), &text).unwrap();
+        let desk = Desk::of(feedmill::config::Config::parse(&text).unwrap());
+        follow(&desk, "1", ALICE);
+        for (rkey, day) in [("o", 1), ("p", 2), ("q", 3)] {
+            let body = format!("{{\"createdAt\":\"2026-01-0{day}T00:00:00Z\"}}");
+            desk.put(ALICE, "post", rkey, &body);
+        }
+        desk.put(CAROL, "post", "c", "{}");
+        Self { folder }
+    }
+
+    /// Whether it ended well, what it said, what it complained of.
+    fn run(&self, uri: &str, more: &[&str]) -> (bool, String, String) {
         let output = Command::new(env!("CARGO_BIN_EXE_feedmill"))
             .arg("explain")
-            .arg(&file)
-            .args(["--reader", BOB, "--uri", &uri])
+            .arg(self.folder.path().join("feedmill.toml"))
+            .args(["--reader", BOB, "--uri", uri])
             .args(more)
             .output()
             .unwrap();
-        let (said, complained) = (output.stdout, output.stderr);
+        let text = |bytes| String::from_utf8(bytes).unwrap();
         (
             output.status.success(),
-            String::from_utf8(said).unwrap(),
-            String::from_utf8(complained).unwrap(),
+            text(output.stdout),
+            text(output.stderr),
         )
-    };
-    let (good, said, _) = run(&[]);
+    }
+}
+
+const MIDDLE: &str = "at://did:web:alice.test/com.example.post/p";
+
+#[test]
+fn the_command_answers_for_every_feed_or_one() {
+    let cli = Cli::new();
+    let (good, said, _) = cli.run(MIDDLE, &[]);
     assert!(
         good && said.contains("timeline: shown: the reader sees it"),
         "{said}"
@@ -322,15 +340,87 @@ fn the_command_answers_for_every_feed_or_one() {
         said.contains("merged: not shown: the feed shows only records of com.example.link"),
         "{said}"
     );
-    let (_, said, _) = run(&["--feed", "ends", "--json"]);
+    let (_, said, _) = cli.run(MIDDLE, &["--feed", "ends", "--json"]);
     let answer: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(
         (&answer["shown"], &answer["reason"]),
         (&true.into(), &"shown".into()),
         "{said}"
     );
-    let (good, _, complained) = run(&["--feed", "nope"]);
-    assert!(!good && complained.contains("nope"), "{complained}");
+}
+
+#[test]
+fn the_command_names_the_floor_and_a_repository_that_is_not_here() {
+    let cli = Cli::new();
+    // A feed that ends has a floor, any other shows all there is.
+    let (_, said, _) = cli.run(MIDDLE, &["--feed", "ends"]);
+    let floor = "the feed's floor is 2026-01-02T00:00:00.000Z: it ends there";
+    assert!(said.contains(floor), "{said}");
+    let (_, said, _) = cli.run(MIDDLE, &["--feed", "timeline"]);
+    let none = "the feed has no floor: the store shows all there is";
+    assert!(said.contains(none), "{said}");
+    let unfollowed = format!("at://{CAROL}/com.example.post/c");
+    let (_, said, _) = cli.run(&unfollowed, &["--feed", "timeline"]);
+    let unread = "as far as is known: its repository was never fetched";
+    assert!(said.contains(unread), "{said}");
+}
+
+#[test]
+fn the_command_refuses_what_names_no_record_or_no_feed() {
+    let cli = Cli::new();
+    for garbage in [
+        "garbage",
+        "at://did:web:a.test",
+        "at://did:web:a.test/com.example.post",
+        "at://x y/a.b.c/d",
+    ] {
+        let (good, said, complained) = cli.run(garbage, &[]);
+        let refused = !good && said.is_empty() && complained.contains("at://did/collection/rkey");
+        assert!(refused, "{garbage}: {said}{complained}");
+    }
+    let (good, _, complained) = cli.run(MIDDLE, &["--feed", "nope"]);
+    let known = "no feed \"nope\"; there are: ends, merged, own, timeline";
+    assert!(!good && complained.contains(known), "{complained}");
+}
+
+#[test]
+fn a_reader_whose_repository_is_not_here_is_told_apart_from_one_who_does_not_follow() {
+    let desk = desk();
+    desk.put(ALICE, "post", "p", "{}");
+    let uri = desk.uri(ALICE, "post", "p");
+    let told = |reader: &str| {
+        let answer = desk
+            .store
+            .explain("timeline", reader, &uri)
+            .unwrap()
+            .unwrap();
+        let first_read = desk.store.first_read(reader, "timeline", desk.now_us());
+        let first_read = first_read.unwrap();
+        answer.given(reader, first_read).reason
+    };
+    let unread = |backfill| Reason::Unread { backfill };
+    assert_eq!(told(BOB), unread("never"));
+    desk.apply(Item::FirstRead {
+        did: BOB.to_owned(),
+        feed: "timeline".to_owned(),
+        waiting_max: 1,
+    });
+    assert_eq!(told(BOB), unread("running"));
+    desk.apply(Item::GaveUp { did: BOB.into() });
+    assert_eq!(told(BOB), unread("failed"));
+    assert!(unread("failed").sentence().contains("could not be fetched"));
+    // Who writes directly has no repository that could be fetched.
+    assert_eq!(told("did:local:c404"), Reason::NotFollowed);
+    // A reason that is not about follows stays.
+    let elsewhere = desk.uri(ALICE, "post", "never");
+    let answer = desk
+        .store
+        .explain("timeline", BOB, &elsewhere)
+        .unwrap()
+        .unwrap();
+    let first_read = desk.store.first_read(BOB, "timeline", desk.now_us());
+    let first_read = first_read.unwrap();
+    assert_eq!(answer.given(BOB, first_read).reason, Reason::NeverSeen);
 }
 
 /// A server of a desk with timelines in memory, and its address.
@@ -343,6 +433,15 @@ async fn served(desk: &Desk, fanout: Arc<Fanout>) -> String {
     listen(server).await
 }
 
+async fn ask(address: &str, query: &str, token: &str) -> (u16, Value) {
+    let request = reqwest::Client::new()
+        .get(format!("{address}/admin/explain{query}"))
+        .header("authorization", format!("Bearer {token}"));
+    let response = request.send().await.unwrap();
+    let status = response.status().as_u16();
+    (status, response.json().await.unwrap())
+}
+
 #[tokio::test]
 async fn the_operator_is_told_the_same_over_http_and_where_memory_ends() {
     let desk = desk();
@@ -353,14 +452,7 @@ async fn the_operator_is_told_the_same_over_http_and_where_memory_ends() {
         .unwrap()
         .unwrap();
     let address = served(&desk, Arc::clone(&fanout)).await;
-    let ask = async |query: &str, token: &str| {
-        let request = reqwest::Client::new()
-            .get(format!("{address}/admin/explain{query}"))
-            .header("authorization", format!("Bearer {token}"));
-        let response = request.send().await.unwrap();
-        let status = response.status().as_u16();
-        (status, response.json::<Value>().await.unwrap())
-    };
+    let ask = async |query: &str, token: &str| ask(&address, query, token).await;
     let about = |rkey: &str| format!("?reader={BOB}&uri={}", desk.uri(ALICE, "post", rkey));
     assert_eq!(ask(&about("p"), "guess").await.0, 401);
     let (status, answer) = ask(&about("p"), "secret").await;
@@ -394,12 +486,38 @@ async fn the_operator_is_told_the_same_over_http_and_where_memory_ends() {
     while drawer.step(desk.now_us()).unwrap() {}
     let (_, answer) = ask(&format!("{}&feed=timeline", about("p")), "secret").await;
     assert!(answer["feeds"][0]["completeAboveUs"].is_i64(), "{answer}");
-    for (query, error) in [
-        (format!("?reader={BOB}"), "InvalidRequest"),
-        (format!("{}&feed=nope", about("p")), "UnknownFeed"),
-        (format!("{}&colour=red", about("p")), "InvalidRequest"),
+}
+
+#[tokio::test]
+async fn over_http_bad_questions_are_refused_and_an_unread_reader_is_told() {
+    let desk = desk();
+    desk.put(ALICE, "post", "p", "{}");
+    let (fanout, _drawer) = Fanout::open(&desk.config.timelines, 1, &desk.store)
+        .unwrap()
+        .unwrap();
+    let address = served(&desk, fanout).await;
+    let good = format!("?reader={BOB}&uri={}", desk.uri(ALICE, "post", "p"));
+    for (query, error, said) in [
+        (format!("?reader={BOB}"), "InvalidRequest", "uri"),
+        (
+            format!("?reader={BOB}&uri=garbage"),
+            "InvalidRequest",
+            "at://",
+        ),
+        (
+            format!("{good}&feed=nope"),
+            "UnknownFeed",
+            "ends, merged, own, timeline",
+        ),
+        (format!("{good}&colour=red"), "InvalidRequest", "colour"),
     ] {
-        let (status, answer) = ask(&query, "secret").await;
+        let (status, answer) = ask(&address, &query, "secret").await;
         assert_eq!((status, &answer["error"]), (400, &json!(error)), "{query}");
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.contains(said), "{query}: {message}");
     }
+    let (_, answer) = ask(&address, &format!("{good}&feed=timeline"), "secret").await;
+    let told = &answer["feeds"][0];
+    let expected = (&json!("unread"), &json!("never"));
+    assert_eq!((&told["reason"], &told["backfill"]), expected, "{answer}");
 }

@@ -184,6 +184,25 @@ fn a_bad_filter_is_refused_and_says_what_is_accepted() {
 }
 
 #[test]
+fn a_filter_of_one_target_says_how_to_ask_that_target() {
+    let mixed = "[feeds.mixed]\ntargets = [\"like\", \"post\"]\nmixed = true\n";
+    let app = App::start_on(&format!("{CONFIG}{mixed}"), &[post(1)]);
+    let feed = format!("/xrpc/com.example.getFeed?feed=mixed&actor={READER}");
+    for asked in ["scoreMin=1", "collection=like&scoreMin=1", "likeCountMin=0"] {
+        let (status, answer) = app.get(&format!("{feed}&{asked}"));
+        let message = answer["message"].as_str().unwrap();
+        assert!(
+            status == 400 && message.contains("collection=post"),
+            "{asked}: {message}"
+        );
+    }
+    assert_eq!(
+        app.get(&format!("{feed}&collection=post&scoreMin=1")).0,
+        200
+    );
+}
+
+#[test]
 fn a_bad_search_is_refused_by_name() {
     let app = world();
     let feed = format!("getFeed?feed=timeline&actor={READER}&");

@@ -61,6 +61,7 @@ mod replica;
 mod rim;
 mod rules;
 mod search;
+mod seeds;
 mod semble;
 mod settle;
 mod skeleton;

@@ -5,7 +5,7 @@
 //! not move appears exactly once; one that never belonged never appears. And
 //! when nothing happens meanwhile, the pages are the model's, one after another.
 //!
-//! `FEEDMILL_SEED=n` replays one run, `FEEDMILL_PAGING_RUNS=n` makes that many.
+//! `seeds.rs` says how many worlds there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use sim::rng::Rng;
 
 use super::question::{AUTHORS, Ask, KINDS, Key, Post, READER, Truth, did};
+use super::seeds::seeds;
 
 const CONFIG: &str = r#"
 namespace = "com.example"
@@ -62,6 +63,11 @@ memory_mib = 0
 [serve]
 bind = "127.0.0.1:0"
 "#;
+
+/// Questions asked in one world.
+const QUESTIONS: u64 = 40;
+/// Steps of one world: a question is about ten, its pages and what happens between them.
+const STEPS: u64 = 10 * QUESTIONS;
 
 /// A running server, and what it should say.
 struct Run {
@@ -327,7 +333,6 @@ impl Run {
 }
 
 async fn one_run(seed: u64, url: &str) {
-    println!("paging: FEEDMILL_SEED={seed}");
     let mut rng = Rng::new(seed);
     let mut run = Run::start(url).await;
     for author in 0..AUTHORS {
@@ -338,7 +343,7 @@ async fn one_run(seed: u64, url: &str) {
     for _ in 0..120 {
         run.act(&mut rng);
     }
-    for turn in 0..40 {
+    for turn in 0..QUESTIONS {
         let ask = Ask::draw(&mut rng);
         run.traverse(&mut rng, &ask, turn % 2 == 0).await;
         for _ in 0..rng.below(6) {
@@ -351,26 +356,10 @@ async fn one_run(seed: u64, url: &str) {
 #[test]
 fn every_order_filter_and_search_pages_exactly_while_records_arrive() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let file = |seed: u64| {
-        format!(
-            "sqlite://{}",
-            folder.path().join(format!("{seed}.db")).display()
-        )
-    };
-    if let Ok(seed) = std::env::var("FEEDMILL_SEED") {
-        let seed = seed.parse().expect("FEEDMILL_SEED is a number");
-        return runtime.block_on(one_run(seed, &file(seed)));
-    }
-    let runs =
-        std::env::var("FEEDMILL_PAGING_RUNS").map_or(3, |runs| runs.parse().expect("a number"));
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
-    for run in 0..runs {
-        let seed = now.as_micros() as u64 % 1_000_000 + run;
-        let url = match run % 2 {
-            0 => file(seed),
+    for seed in seeds("paging", STEPS, 30 * STEPS) {
+        let folder = tempfile::tempdir().unwrap();
+        let url = match seed % 2 {
+            0 => format!("sqlite://{}", folder.path().join("store.db").display()),
             _ => "sqlite::memory:".to_owned(),
         };
         runtime.block_on(one_run(seed, &url));

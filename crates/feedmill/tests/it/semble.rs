@@ -72,7 +72,7 @@ impl Semble {
     fn link(&self, author: &str, rkey: &str, second: u32, card: &str, collection: &str) -> String {
         let body = json!({
             "card": {"uri": card, "cid": CID}, "collection": {"uri": collection, "cid": CID},
-            "addedBy": author, "addedAt": time(second), "createdAt": time(second),
+            "addedBy": author, "addedAt": time(second),
         });
         self.0.put(author, "collectionLink", &tid(rkey), &body)
     }
@@ -207,12 +207,18 @@ async fn filters_read_through_the_card_and_pages_agree_with_the_count() {
     semble
         .shows("&source=semble&urlType=article", &[&["3kc4"], &["3kc2"]])
         .await;
-    semble
-        .shows("&activityTypes=CONNECTION_CREATED", &[&["3kn1"]])
-        .await;
+    // A connection's `source` is an address, and no app that it came from.
+    let connections = "&activityTypes=CONNECTION_CREATED&source=semble";
+    let page = semble.shows(connections, &[&["3kn1"]]).await;
+    assert_eq!(page["activities"][0]["source"], "semble");
+    assert_eq!(
+        page["activities"][0]["card"]["value"]["source"],
+        "https://a.test/"
+    );
+    semble.shows("&source=https://a.test/", &[]).await;
     let all = semble
         .shows(
-            "&activityTypes=CONNECTION_CREATED,CARD_COLLECTED&count=true",
+            "&activityTypes=CONNECTION_CREATED&activityTypes=CARD_COLLECTED&count=true",
             &[
                 &["3kn1"],
                 &["3kc7"],
@@ -227,6 +233,30 @@ async fn filters_read_through_the_card_and_pages_agree_with_the_count() {
         )
         .await;
     assert_eq!(all["totalCount"], 9);
+    let commas = "&activityTypes=CONNECTION_CREATED,CARD_COLLECTED&count=true";
+    let (_, same) = semble
+        .0
+        .get(&format!("{FEED}?actor={READER}{commas}"))
+        .await;
+    assert_eq!(same, all);
+    semble.0.river.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lives_in_another_app_reaches_the_followers_of_who_collected_it_and_no_others() {
+    let Some(semble) = Semble::start().await else {
+        return;
+    };
+    let one = set(ANN, "3kset1");
+    semble.follow("3kf1", &one);
+    let elsewhere = format!("at://{ANN}/at.margin.bookmark/{}", tid("3km1"));
+    semble.link(ANN, "3kl1", 5, &elsewhere, &one);
+    let card = semble.card(BEN, "3kc1", 200, "article", Some("margin"));
+    semble.link(ANN, "3kl2", 205, &card, &one);
+    // What stands in the card is nothing that a rule can see.
+    semble.shows("", &[&["3kl2"]]).await;
+    semble.follow("3kf2", ANN);
+    semble.shows("", &[&["3kl2"], &["3kl1"]]).await;
     semble.0.river.stop().await;
 }
 

@@ -330,7 +330,7 @@ where
         let direct = server
             .direct
             .as_ref()
-            .ok_or_else(|| XrpcError::no_method("direct"))?;
+            .ok_or_else(|| XrpcError::no_method("direct", &[]))?;
         let asked = Asked {
             server,
             direct,

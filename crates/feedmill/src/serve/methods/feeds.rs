@@ -136,8 +136,8 @@ pub(super) fn get_following_feed(config: &Config, nsid: String) -> Option<Method
             ),
             query(
                 "activityTypes",
-                Shape::text(),
-                "only activities of these types, with commas",
+                Shape::List(Box::new(Shape::text())),
+                "only activities of these types",
             ),
             query("count", Shape::Boolean, "count them all"),
         ])

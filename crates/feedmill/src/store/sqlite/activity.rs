@@ -196,6 +196,7 @@ impl Activities<'_> {
         Ok(Some(Activity {
             members: read::rows(self.connection, &members)?,
             subject: self.subject(&merge, first)?,
+            author: part.author,
             union,
             merge,
         }))

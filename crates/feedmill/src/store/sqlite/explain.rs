@@ -12,7 +12,7 @@ use super::names::{find_collection, find_key, hash, text_of};
 use super::read::split;
 use crate::store::AccountStatus;
 use crate::store::explain::{Explained, Reason, Via};
-use crate::store::page::{FeedQuery, Lens, Position};
+use crate::store::page::{FeedQuery, Lens, Position, Row};
 use crate::store::plan::{FeedPlan, LaneId, Plan, SourceId};
 
 /// What every question needs.
@@ -34,6 +34,20 @@ struct Found {
     body: Option<String>,
 }
 
+/// What a feed that ends shows.
+struct End {
+    shown: Vec<Row>,
+    max_items: u32,
+}
+
+impl End {
+    /// The time of the last entry, where there may be more than are shown.
+    fn floor_us(&self) -> Option<i64> {
+        let full = self.shown.len() >= self.max_items as usize;
+        self.shown.last().filter(|_| full).map(|row| row.time_us)
+    }
+}
+
 impl Inquiry<'_> {
     /// The answer.
     pub(super) fn explain(&self) -> Result<Explained, Error> {
@@ -42,6 +56,7 @@ impl Inquiry<'_> {
             shown: false,
             reason: Reason::NeverSeen,
             time_us: None,
+            floor_us: None,
             keys: Vec::new(),
             rule: None,
             begins: None,
@@ -60,6 +75,8 @@ impl Inquiry<'_> {
             let targets = targets.map(str::to_owned).collect();
             return Ok(Reason::NotATarget { targets });
         };
+        let end = self.end(lane)?;
+        answer.floor_us = end.as_ref().and_then(End::floor_us);
         let found = self.find(did, nsid, rkey)?;
         let Some(found) = found.filter(|found| found.state == LIVE || found.state == DELETED)
         else {
@@ -95,7 +112,7 @@ impl Inquiry<'_> {
         if self.feed.merged.is_some() {
             self.group(lane, did, nsid, rkey, &found, answer)?;
         }
-        self.followed(lane, reader, found.author, answer)
+        self.followed(end.as_ref(), reader, found.author, answer)
     }
 
     /// The lane in which the feed shows records of a collection.
@@ -255,7 +272,7 @@ impl Inquiry<'_> {
     /// Whether one of its keys is followed, and nothing hides it.
     fn followed(
         &self,
-        lane: LaneId,
+        end: Option<&End>,
         reader: Option<i64>,
         author: i64,
         answer: &mut Explained,
@@ -294,7 +311,13 @@ impl Inquiry<'_> {
         if author_muted || answer.follows.is_empty() {
             return Ok(muted.unwrap_or(Reason::NotFollowed));
         }
-        self.end(lane, answer)
+        let uri = answer.begins.as_deref().unwrap_or(self.uri);
+        Ok(match end {
+            Some(end) if !end.shown.iter().any(|row| row.uri == uri) => Reason::BeyondEnd {
+                max_items: end.max_items,
+            },
+            _ => Reason::Shown,
+        })
     }
 
     fn mute(&self, reader: i64, key: i64, text: &str) -> Result<Option<Reason>, Error> {
@@ -305,14 +328,13 @@ impl Inquiry<'_> {
         }))
     }
 
-    /// Whether the feed ends before it.
-    fn end(&self, lane: LaneId, answer: &Explained) -> Result<Reason, Error> {
+    /// All that the feed shows of a lane, where it ends.
+    fn end(&self, lane: LaneId) -> Result<Option<End>, Error> {
         let mut targets = self.feed.targets.iter();
         let target = targets.find(|target| target.lane == lane);
         let Some(target) = target.filter(|_| self.feed.end) else {
-            return Ok(Reason::Shown);
+            return Ok(None);
         };
-        let uri = answer.begins.as_deref().unwrap_or(self.uri);
         let max = target.max_items as usize;
         let query = FeedQuery {
             reader: self.reader.to_owned(),
@@ -326,11 +348,9 @@ impl Inquiry<'_> {
             scan_max: usize::MAX,
         };
         let page = feed::feed(self.connection, self.plan, self.ids, &query)?;
-        Ok(match page.rows.iter().any(|row| row.uri == uri) {
-            true => Reason::Shown,
-            false => Reason::BeyondEnd {
-                max_items: target.max_items,
-            },
-        })
+        Ok(Some(End {
+            shown: page.rows,
+            max_items: target.max_items,
+        }))
     }
 }
