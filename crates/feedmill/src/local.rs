@@ -1,7 +1,8 @@
 //! Local ids: the names that an app without AT Protocol gives to people and records.
 //!
 //! In:    a number or a short text, as a path, a JSON value or a stored key.
-//! Out:   a DID for a person, a record key and URI for a record, and the way back.
+//! Out:   a DID for a person, a record key and URI for a record, and the way back;
+//!        whether a name that is no DID is such an id.
 //! Never: two ids with one encoding; a number that sorts as text.
 //!
 //! Records of all people share one repository, because their ids are unique
@@ -13,6 +14,8 @@
 use std::fmt;
 
 use record::value::Value;
+
+use crate::config::Config;
 
 /// The repository of every record written directly.
 pub const REPO: &str = "did:local:repo";
@@ -116,6 +119,11 @@ impl LocalId {
         format!("{PEOPLE}{}", self.encoded())
     }
 
+    /// The id of the person behind a DID of ours.
+    pub fn of_did(did: &str) -> Option<Self> {
+        Self::decode(did.strip_prefix(PEOPLE)?)
+    }
+
     /// The URI of the record of this id.
     pub fn uri(&self, collection: &str) -> String {
         format!("at://{REPO}/{collection}/{}", self.encoded())
@@ -136,6 +144,39 @@ impl fmt::Display for LocalId {
     }
 }
 
+/// What a name may be that is no DID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    /// A handle: nothing is written directly.
+    Handles,
+    /// A handle if it looks like one, else an app's id.
+    Both,
+    /// An app's id: everything is written directly.
+    Ids,
+}
+
+impl Names {
+    /// As a configuration's collections have it.
+    pub fn of(config: &Config) -> Self {
+        let mut collections = config.collections.values();
+        match (config.has_direct(), collections.all(|one| one.direct)) {
+            (false, _) => Self::Handles,
+            (true, false) => Self::Both,
+            (true, true) => Self::Ids,
+        }
+    }
+
+    /// The DID of the person whose id a name is; `None` if it can only be a handle.
+    pub fn person(self, name: &str) -> Option<String> {
+        let id = match self {
+            Self::Handles => return None,
+            Self::Both if record::ids::Handle::parse(name).is_ok() => return None,
+            Self::Both | Self::Ids => LocalId::parse(name).ok()?,
+        };
+        Some(id.did())
+    }
+}
+
 /// Text of which only letters, digits, `.` and `-` stay as they are; the rest becomes `:XX`.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -149,7 +190,8 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-fn unescaped(text: &str) -> Option<String> {
+/// The text behind [`escaped`].
+pub fn unescaped(text: &str) -> Option<String> {
     let mut parts = text.split(':');
     let mut bytes = parts.next()?.as_bytes().to_vec();
     for part in parts {
@@ -198,6 +240,26 @@ mod tests {
             assert!(record::ids::RecordKey::parse(&id.encoded()).is_ok());
             assert_ne!(id.did(), REPO);
         }
+    }
+
+    #[test]
+    fn a_name_is_an_id_where_it_cannot_be_a_handle() {
+        let check = |names: Names, name: &str, expected: Option<&str>| {
+            assert_eq!(names.person(name).as_deref(), expected, "{names:?} {name}");
+        };
+        check(Names::Handles, "404", None);
+        check(Names::Both, "404", Some("did:local:c404"));
+        check(Names::Both, "anna.example.com", None);
+        check(
+            Names::Ids,
+            "anna.example.com",
+            Some("did:local:_anna.example.com"),
+        );
+        check(Names::Ids, "", None);
+        let id = LocalId::Number(404);
+        assert_eq!(LocalId::of_did(&id.did()), Some(id));
+        assert_eq!(LocalId::of_did(REPO), None);
+        assert_eq!(LocalId::of_did("did:plc:c404"), None);
     }
 
     #[test]

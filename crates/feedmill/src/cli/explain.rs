@@ -6,18 +6,20 @@ use record::ids::{Did, UriParts};
 use super::kept::Kept;
 use super::{Ending, say};
 use crate::clock::Clock;
+use crate::local::Names;
 use crate::store::SharedStore;
-use crate::store::explain::{Explained, Reason};
+use crate::store::explain::{self, Explained, Reason};
+use crate::store::plan::FeedPlan;
 
 /// Which record, whose feed.
 #[derive(Debug, Args)]
 pub(super) struct Explain {
     #[command(flatten)]
     kept: Kept,
-    /// The reader: a DID or a handle
+    /// The reader: a DID, a handle, or the id that an app gave (404)
     #[arg(long)]
     reader: String,
-    /// The record: at://did/collection/rkey
+    /// The record: at://did/collection/rkey, or the id that an app gave (1050)
     #[arg(long)]
     uri: String,
     /// Only this feed; every feed unless set
@@ -30,14 +32,19 @@ pub(super) struct Explain {
 
 impl Explain {
     pub(super) fn run(self) -> Result<(), Ending> {
-        let (store, _) = self.kept.open()?;
-        let reader = did(&store, &self.reader)?;
-        let uri = uri(&store, &self.uri)?;
+        let (store, config) = self.kept.open()?;
+        let names = Names::of(&config);
+        let reader = did(&store, names, &self.reader)?;
+        let mut told = false;
         for feed in feeds(&store, self.feed.as_deref())? {
-            let Some(answer) = store.explain(feed, &reader, &uri)? else {
+            let Some(uri) = uri(&store, names, feed, &self.uri)? else {
+                continue; // an app's id, and the feed shows nothing of an app's
+            };
+            let Some(answer) = store.explain(&feed.name, &reader, &uri)? else {
                 continue; // the feed was just found in the same plan
             };
-            let first_read = store.first_read(&reader, feed, Clock::Wall.now_us())?;
+            told = true;
+            let first_read = store.first_read(&reader, &feed.name, Clock::Wall.now_us())?;
             let answer = answer.given(&reader, first_read);
             if self.json {
                 say(&serde_json::to_string(&answer)?);
@@ -45,40 +52,62 @@ impl Explain {
                 tell(&answer);
             }
         }
+        if !told {
+            return Err(nameless(&self.uri).into());
+        }
         Ok(())
     }
 }
 
-/// The names of the feeds that are asked about.
-fn feeds<'a>(store: &'a SharedStore, wanted: Option<&str>) -> Result<Vec<&'a str>, Ending> {
-    let all = store.plan().feeds.iter().map(|feed| feed.name.as_str());
-    let all: Vec<&str> = all.collect();
-    let Some(name) = wanted else { return Ok(all) };
-    match all.iter().find(|known| **known == name) {
-        Some(known) => Ok(vec![known]),
-        None => Err(format!("no feed {name:?}; there are: {}", all.join(", ")).into()),
+/// The feeds that are asked about.
+fn feeds<'a>(store: &'a SharedStore, wanted: Option<&str>) -> Result<Vec<&'a FeedPlan>, Ending> {
+    let plan = store.plan();
+    let Some(name) = wanted else {
+        return Ok(plan.feeds.iter().collect());
+    };
+    match plan.feed(name) {
+        Some(feed) => Ok(vec![feed]),
+        None => {
+            let known: Vec<&str> = plan.feeds.iter().map(|feed| feed.name.as_str()).collect();
+            Err(format!("no feed {name:?}; there are: {}", known.join(", ")).into())
+        }
     }
 }
 
-/// The DID behind a DID or a handle.
-fn did(store: &SharedStore, actor: &str) -> Result<String, Ending> {
+/// The DID behind a DID, a handle, or an id that an app gave.
+fn did(store: &SharedStore, names: Names, actor: &str) -> Result<String, Ending> {
     if Did::is_valid(actor) {
         return Ok(actor.to_owned());
+    }
+    if let Some(person) = names.person(actor) {
+        return Ok(person);
     }
     let found = store.did_of(&actor.to_ascii_lowercase())?;
     Ok(found.ok_or_else(|| format!("{actor:?} is neither a DID nor a handle known here"))?)
 }
 
-/// The URI of a record, with its authority resolved to a DID.
-fn uri(store: &SharedStore, text: &str) -> Result<String, Ending> {
+/// The URI of a record, with its authority resolved to a DID; or that of the record to which an app
+/// gave this id, which not every feed can show.
+fn uri(
+    store: &SharedStore,
+    names: Names,
+    feed: &FeedPlan,
+    text: &str,
+) -> Result<Option<String>, Ending> {
+    if !text.starts_with("at://") {
+        return Ok(explain::meant(store, feed, text)?);
+    }
     let parts = UriParts::parse(text).ok();
     let named = parts.and_then(|parts| Some((parts.authority, parts.collection?, parts.rkey?)));
-    let (authority, collection, rkey) =
-        named.ok_or_else(|| format!("{text:?} names no record; give at://did/collection/rkey"))?;
-    Ok(format!(
-        "at://{}/{collection}/{rkey}",
-        did(store, authority)?
-    ))
+    let (authority, collection, rkey) = named.ok_or_else(|| nameless(text))?;
+    let did = did(store, names, authority)?;
+    Ok(Some(format!("at://{did}/{collection}/{rkey}")))
+}
+
+fn nameless(text: &str) -> String {
+    format!(
+        "{text:?} names no record; give at://did/collection/rkey, or the id of a record written directly"
+    )
 }
 
 fn tell(answer: &Explained) {

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Config;
+use super::feed::{Feed, Follow};
 
 /// The direct API. It is served if at least one collection is direct.
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -13,7 +14,7 @@ use super::Config;
 pub struct Direct {
     /// `?user=` names the reader without a token, and without `FEEDMILL_APP_TOKEN` anybody writes.
     pub open: bool,
-    /// The feed at `GET /feed`; the first whose follows are direct, unless named.
+    /// The feed at `GET /feed`; the first whose follows and records are direct, unless named.
     pub feed: Option<String>,
     /// The field of a record that names who wrote it.
     pub actor: String,
@@ -82,15 +83,32 @@ impl Direct {
                 return at(key, "must be the name of a field at the top of the record");
             }
         }
-        let name = self.feed.as_deref()?;
-        match config.feeds.get(name) {
-            None => at("feed", "is not the name of a feed"),
-            Some(_) if config.direct_feed().is_none() => {
-                at("feed", "its first follow collection is not direct")
-            }
-            Some(_) => None,
+        if let Some((short, problem)) = two_subjects(config) {
+            return Some((format!("collections.{short}.direct"), problem));
         }
+        let name = self.feed.as_deref()?;
+        let problem = match config.feeds.get(name) {
+            None => Some("is not the name of a feed"),
+            Some(feed) => config.unread_directly(feed),
+        };
+        at("feed", problem?)
     }
+}
+
+/// A follow is written at one path, so all feeds must look for it there.
+fn two_subjects(config: &Config) -> Option<(String, String)> {
+    let follows = config.direct_follows();
+    let mut uses = follows.iter();
+    uses.find_map(|one| {
+        let other = follows
+            .iter()
+            .find(|other| other.collection == one.collection && other.subject != one.subject)?;
+        let problem = format!(
+            "feeds read its follows at {:?} and at {:?}; written directly, they have one place",
+            one.subject, other.subject
+        );
+        Some((one.collection.clone(), problem))
+    })
 }
 
 impl Config {
@@ -110,25 +128,58 @@ impl Config {
             .any(|collection| collection.direct)
     }
 
+    /// Where feeds find follows, mutes and blocks that are written directly.
+    pub fn direct_follows(&self) -> Vec<Follow> {
+        let feeds = self.feeds.values();
+        let follows = feeds.flat_map(|feed| feed.follows().into_iter().chain(feed.hides()));
+        let mut found: Vec<Follow> = Vec::new();
+        for follow in follows.filter(|follow| self.is_direct(&follow.collection)) {
+            if !found.contains(&follow) {
+                found.push(follow);
+            }
+        }
+        found
+    }
+
+    /// Whether a feed follows, hides or shows what is written directly.
+    pub fn touches_direct(&self, feed: &Feed) -> bool {
+        let follows = feed.follows().into_iter().chain(feed.hides());
+        let mut shorts = follows
+            .map(|follow| follow.collection)
+            .chain(feed.targets().into_iter().map(|target| target.collection));
+        shorts.any(|short| self.is_direct(&short))
+    }
+
+    fn is_direct(&self, short: &str) -> bool {
+        let collection = self.collections.get(short);
+        collection.is_some_and(|collection| collection.direct)
+    }
+
+    /// Why `GET /feed` cannot show a feed; `None` if it can.
+    fn unread_directly(&self, feed: &Feed) -> Option<&'static str> {
+        let first = feed.follows().into_iter().next();
+        if !first.is_some_and(|follow| self.is_direct(&follow.collection)) {
+            return Some("its first follow collection is not direct");
+        }
+        if feed.window_us().is_some() {
+            return Some(
+                "it is merged, and GET /feed shows records; read it by getFollowingFeed and name another feed",
+            );
+        }
+        let shown = if feed.mixed { usize::MAX } else { 1 };
+        let targets = feed.targets();
+        let mut shown = targets.iter().take(shown);
+        (!shown.all(|target| self.is_direct(&target.collection)))
+            .then_some("it shows a collection that is not direct")
+    }
+
     /// The name of the feed at `GET /feed`.
     pub fn direct_feed(&self) -> Option<&str> {
-        let follows_directly = |feed: &super::Feed| {
-            let first = feed.follows().into_iter().next();
-            first.is_some_and(|follow| {
-                self.collections
-                    .get(&follow.collection)
-                    .is_some_and(|collection| collection.direct)
-            })
-        };
+        let wanted = self.direct.feed.as_ref();
         self.feeds
             .iter()
-            .filter(|(name, _)| {
-                self.direct
-                    .feed
-                    .as_ref()
-                    .is_none_or(|wanted| wanted == *name)
-            })
-            .find(|(_, feed)| follows_directly(feed))
+            .filter(|(name, _)| wanted.is_none_or(|wanted| wanted == *name))
+            .find(|(_, feed)| self.unread_directly(feed).is_none())
             .map(|(name, _)| name.as_str())
     }
 }

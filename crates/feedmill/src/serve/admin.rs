@@ -18,6 +18,8 @@ use super::params::Params;
 use super::{Answer, Server, answer, feed, records};
 use crate::check::Checker;
 use crate::dead::{self, ReplayError};
+use crate::store::explain::meant;
+use crate::store::plan::FeedPlan;
 use crate::store::{Fate, LetterQuery, Position};
 
 /// The environment variable that holds the operator's token.
@@ -103,16 +105,19 @@ pub(super) async fn explain(State(server): State<Arc<Server>>, request: Request)
     admin(server, &headers, move |server, _| {
         params.only(["reader", "uri", "feed"])?;
         let reader = server.actor(params.need("reader")?)?;
-        let uri = records::uri(server, params.need("uri")?)?;
+        let uri = params.need("uri")?;
         let plans = match params.get("feed") {
             Some(name) => vec![feed::named(server, name)?],
             None => server.plan.feeds.iter().collect(),
         };
         let mut feeds = Vec::new();
         for plan in plans {
+            let Some(record) = record(server, plan, uri)? else {
+                continue; // an app's id, and the feed shows nothing of an app's
+            };
             let now_us = server.clock.now_us();
             let first_read = server.store.first_read(&reader, &plan.name, now_us)?;
-            let explained = server.store.explain(&plan.name, &reader, &uri)?;
+            let explained = server.store.explain(&plan.name, &reader, &record)?;
             let explained = explained.map(|it| it.given(&reader, first_read));
             let mut answer = serde_json::to_value(explained).unwrap_or_default();
             let memory = match (&server.fanout, server.store.key(&reader)?) {
@@ -124,11 +129,25 @@ pub(super) async fn explain(State(server): State<Arc<Server>>, request: Request)
             }
             feeds.push(answer);
         }
+        if feeds.is_empty() {
+            return Err(XrpcError::invalid(
+                "uri must be at://<actor>/<collection>/<rkey>, or the id of a record written directly",
+            ));
+        }
         Ok(Answer::json(
             json!({"reader": reader, "uri": uri, "feeds": feeds}).to_string(),
         ))
     })
     .await
+}
+
+/// The record that is meant: by its URI, or by the id that an app gave it, which not every feed can
+/// show.
+fn record(server: &Server, plan: &FeedPlan, name: &str) -> Result<Option<String>, XrpcError> {
+    match name.starts_with("at://") {
+        true => records::uri(server, name).map(Some),
+        false => Ok(meant(&server.store, plan, name)?),
+    }
 }
 
 fn number(text: &str) -> Result<i64, XrpcError> {

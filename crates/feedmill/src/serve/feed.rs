@@ -81,7 +81,9 @@ pub(super) fn get_at_once(server: &Server, params: &Params) -> Option<Answer> {
     }
     params.only(PLAIN).ok()?;
     // A handle is looked up in the store.
-    record::ids::Did::parse(params.get("actor")?).ok()?;
+    if let Some(actor) = params.get("actor") {
+        record::ids::Did::parse(actor).ok()?;
+    }
     let wanted = wanted(server, params).ok()?;
     let counted = |target: &&FeedTarget| server.plan.relations.contains_key(&target.nsid);
     // Relations are those of the one collection served.
@@ -155,7 +157,7 @@ fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcErr
         (false, Some(target)) => ["feed:", name, ":", &target.short, &asked.scope].concat(),
         _ => ["feed:", name].concat(),
     };
-    let reader = server.actor(params.need("actor")?)?;
+    let reader = server.reader(feed, params)?;
     let (before, rung) = cursor::of(&scope, params)?;
     Ok(Wanted {
         feed,
@@ -168,7 +170,8 @@ fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcErr
     })
 }
 
-fn targets<'a>(
+/// What a page of a feed shows: the target that is named; else all of a mixed feed, or the first.
+pub(super) fn targets<'a>(
     feed: &'a FeedPlan,
     collection: Option<&str>,
 ) -> Result<Vec<&'a FeedTarget>, XrpcError> {

@@ -18,6 +18,7 @@ use quick_cache::sync::Cache;
 use super::params::Params;
 use super::{Answer, Server};
 use crate::config::Config;
+use crate::local::LocalId;
 use crate::store::account::FirstRead;
 use crate::store::batch::{Batch, Item};
 
@@ -132,6 +133,10 @@ async fn of(server: &Arc<Server>, first: &FirstReads, feed: &str, actor: &str) -
 fn look(server: &Server, feed: &str, actor: &str) -> Option<FirstRead> {
     let first = server.first_reads.as_ref()?;
     let did = server.actor(actor).ok()?;
+    // An app's reader has no repository that could be fetched.
+    if LocalId::of_did(&did).is_some() {
+        return Some(FirstRead::Known);
+    }
     let now_us = server.clock.now_us();
     let state = server.store.first_read(&did, feed, now_us).ok()?;
     if state != FirstRead::Unknown {

@@ -111,7 +111,7 @@ fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcErr
     let count = params.flag("count")?;
     let cap = feed.targets.first().map(|target| target.max_items as usize);
     let query = FeedQuery {
-        reader: server.actor(params.need("actor")?)?,
+        reader: server.reader(feed, params)?,
         lanes: vec![(merged.lane, cap.filter(|_| feed.end))],
         follows: feed.follows.clone(),
         hides: feed.hides.clone(),

@@ -19,7 +19,7 @@ const EDGES_PER_NODE_MAX: usize = 8;
 pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
     let nodes_max = params.number("limit", NODES_DEFAULT, NODES_MAX)?;
     let walk = Walk {
-        from: references::resolved(server, params.need("uri")?)?,
+        from: references::resolved(server, params)?,
         direction: match params.get("direction") {
             None | Some("both") => Direction::Both,
             Some("out") => Direction::Out,
@@ -39,7 +39,9 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
     let mut out = String::from("{\"uri\":");
     body::push_string(&mut out, &walk.from);
     out.push_str(",\"nodes\":[");
-    for (index, node) in found.nodes.iter().enumerate() {
+    let shows = |uri: &str| server.shows(params, uri);
+    let nodes = found.nodes.iter().filter(|node| shows(&node.uri));
+    for (index, node) in nodes.enumerate() {
         out.push_str(if index == 0 { "" } else { "," });
         out.push_str("{\"uri\":");
         body::push_string(&mut out, &node.uri);
@@ -49,7 +51,9 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
         ));
     }
     out.push_str("],\"edges\":[");
-    for (index, edge) in found.edges.iter().enumerate() {
+    let edges = found.edges.iter();
+    let edges = edges.filter(|edge| shows(&edge.from) && shows(&edge.to));
+    for (index, edge) in edges.enumerate() {
         out.push_str(if index == 0 { "" } else { "," });
         out.push_str("{\"from\":");
         body::push_string(&mut out, &edge.from);

@@ -132,10 +132,13 @@ fn backfill_state(server: &Server, due: usize) -> &'static str {
     }
 }
 
-/// `GET /page/readers`: some readers of a feed, to choose from.
+/// `GET /page/readers`: some readers of a feed, to choose from; not of one that needs a token.
 pub(super) fn readers(server: &Server) -> Result<Answer, XrpcError> {
     let mut feeds = Vec::new();
-    for feed in &server.plan.feeds {
+    let direct = server.direct.as_ref();
+    let guarded = |name: &str| direct.is_some_and(|direct| direct.guards(name));
+    let all = server.plan.feeds.iter();
+    for feed in all.filter(|feed| !guarded(&feed.name)) {
         let Some(source) = feed.follows.first() else {
             continue;
         };

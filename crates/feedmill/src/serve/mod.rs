@@ -65,12 +65,15 @@ use crate::fanout::Fanout;
 use crate::identity::Resolver;
 use crate::labels::Labels;
 use crate::live::Live;
+use crate::local::Names;
 use crate::metrics as names;
 use crate::search::SearchIndex;
 use crate::status::Status;
 use crate::store::filter::Filter;
+use crate::store::plan::FeedPlan;
 use crate::store::{Lens, Plan, Position, SharedStore};
 use error::XrpcError;
+use params::{Asker, Params};
 
 /// How long a handle may take to be resolved.
 const HANDLE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -106,6 +109,8 @@ pub struct Server {
     /// Handles that no stream told of, if they are to be resolved.
     pub handles: Option<Arc<Resolver>>,
     rates: rate::Rates,
+    /// What an actor may be called.
+    names: Names,
     /// Everything that is answered.
     table: Vec<methods::Method>,
     methods: xrpc::Methods,
@@ -171,6 +176,7 @@ impl Server {
             notifier: None,
             handles: None,
             rates: rate::Rates::new(&config.serve),
+            names: Names::of(config),
             methods: xrpc::Methods::new(&table),
             meters: meters::Meters::new(&table),
             first_reads: first_read::FirstReads::new(config),
@@ -182,7 +188,32 @@ impl Server {
         }
     }
 
-    /// The account behind a DID or a handle.
+    /// Whose page of a feed is asked for, once it is sure that it may be.
+    fn reader(&self, feed: &FeedPlan, params: &Params) -> Result<String, XrpcError> {
+        let guards = |direct: &direct::Direct| direct.guards(&feed.name);
+        let guarded = self.direct.as_ref().is_some_and(guards);
+        match &params.asker {
+            Asker::Nobody if guarded => Err(direct::nobody()),
+            Asker::Nobody | Asker::App => self.actor(params.need("actor")?),
+            Asker::Account(own) => match params.get("actor") {
+                Some(actor) if self.actor(actor)? != *own => Err(XrpcError::forbidden(
+                    "feed actor must match the account whose token is shown",
+                )),
+                _ => Ok(own.clone()),
+            },
+        }
+    }
+
+    /// Whether who asks may see the record at a URI.
+    fn shows(&self, params: &Params, uri: &str) -> bool {
+        let nsid = uri
+            .strip_prefix("at://")
+            .and_then(|rest| rest.split('/').nth(1));
+        let guards = |direct: &direct::Direct| nsid.is_some_and(|nsid| direct.guards_records(nsid));
+        params.asker != Asker::Nobody || !self.direct.as_ref().is_some_and(guards)
+    }
+
+    /// The account behind a DID, a handle, or an id of an app's own.
     fn actor(&self, actor: &str) -> Result<String, XrpcError> {
         let did = self.authority(actor)?;
         match METHODS.iter().any(|method| did.starts_with(method)) {
@@ -197,6 +228,9 @@ impl Server {
     fn authority(&self, actor: &str) -> Result<String, XrpcError> {
         if record::ids::Did::parse(actor).is_ok() {
             return Ok(actor.to_owned());
+        }
+        if let Some(did) = self.names.person(actor) {
+            return Ok(did);
         }
         let unresolved = || {
             XrpcError::invalid(format!(

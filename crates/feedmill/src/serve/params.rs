@@ -14,6 +14,19 @@ pub struct Params {
     given: Vec<(String, String)>,
     /// The labelers whose labels are shown.
     pub(super) labelers: Vec<String>,
+    pub(super) asker: Asker,
+}
+
+/// Who asks, as far as that matters for what is answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// Nobody said, or nobody had to.
+    #[default]
+    Nobody,
+    /// Whoever this account is: it reads its own feeds.
+    Account(String),
+    /// The app of the direct API: it reads for whom it names.
+    App,
 }
 
 impl Params {
@@ -42,6 +55,7 @@ impl Params {
         Ok(Self {
             given: params,
             labelers: Vec::new(),
+            asker: Asker::Nobody,
         })
     }
 

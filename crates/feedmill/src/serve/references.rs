@@ -3,23 +3,29 @@
 use super::cursor;
 use super::error::XrpcError;
 use super::params::Params;
-use super::{Answer, Server, body};
+use super::{Answer, Server, body, direct};
 use crate::store::{Position, ReferrerQuery};
 
-/// A URI with its authority resolved to a DID, where it names a record.
-pub(super) fn resolved(server: &Server, uri: &str) -> Result<String, XrpcError> {
+/// The URI that is asked for, if who asks may see what is there: with its authority resolved to a
+/// DID, where it names a record.
+pub(super) fn resolved(server: &Server, params: &Params) -> Result<String, XrpcError> {
+    let uri = params.need("uri")?;
     let Some(rest) = uri.strip_prefix("at://") else {
         return Ok(uri.to_owned()); // a DID or a web address is referred to as it is
     };
     let (authority, path) = rest
         .split_once('/')
         .ok_or_else(|| XrpcError::invalid("uri must be at://<actor>/<collection>/<rkey>"))?;
-    Ok(format!("at://{}/{path}", server.authority(authority)?))
+    let uri = format!("at://{}/{path}", server.authority(authority)?);
+    match server.shows(params, &uri) {
+        true => Ok(uri),
+        false => Err(direct::nobody()),
+    }
 }
 
 /// The records that refer to a URI, newest stored first.
 pub(super) fn list(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
-    let uri = resolved(server, params.need("uri")?)?;
+    let uri = resolved(server, params)?;
     let scope = format!("references:{uri}");
     let limit = params.limit()?;
     let before = params
@@ -36,7 +42,9 @@ pub(super) fn list(server: &Server, params: &Params) -> Result<Answer, XrpcError
     let more = found.len() > limit;
     found.truncate(limit);
     let mut out = String::from("{\"references\":[");
-    for (index, referrer) in found.iter().enumerate() {
+    let shown = found.iter();
+    let shown = shown.filter(|referrer| server.shows(params, &referrer.row.uri));
+    for (index, referrer) in shown.enumerate() {
         if index > 0 {
             out.push(',');
         }
@@ -56,7 +64,7 @@ pub(super) fn list(server: &Server, params: &Params) -> Result<Answer, XrpcError
 
 /// What a record refers to; what is not here is shown as null with a flag.
 pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
-    let uri = resolved(server, params.need("uri")?)?;
+    let uri = resolved(server, params)?;
     let scope = format!("referred:{uri}");
     let limit = params.limit()?;
     let after = params
@@ -84,11 +92,10 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
         body::push_string(&mut out, &reference.path);
         out.push_str(",\"uri\":");
         body::push_string(&mut out, &reference.uri);
-        out.push_str(&format!(
-            ",\"exists\":{},\"record\":",
-            reference.row.is_some()
-        ));
-        match &reference.row {
+        let row = reference.row.as_ref();
+        let row = row.filter(|row| server.shows(params, &row.uri));
+        out.push_str(&format!(",\"exists\":{},\"record\":", row.is_some()));
+        match row {
             Some(row) => body::push_record(&mut out, row),
             None => out.push_str("null"),
         }

@@ -62,11 +62,8 @@ struct Walk {
 }
 
 /// Answers a request to listen.
-///
-/// `issuer` is the account that proved who it is, where the method is private: it hears its own feed only.
 pub(super) async fn subscribe(
     server: Arc<Server>,
-    issuer: Option<String>,
     params: Params,
     request: Request,
 ) -> Result<Response, XrpcError> {
@@ -90,7 +87,7 @@ pub(super) async fn subscribe(
     // A reader of whom nothing is here is asked for as if it read; what comes of it is told.
     first_read::before(&server, &params).await;
     let walk = {
-        let begin = move || Walk::begin(server, issuer.as_deref(), &params, last.as_deref());
+        let begin = move || Walk::begin(server, &params, last.as_deref());
         let begun = tokio::task::spawn_blocking(begin).await;
         begun.map_err(|_| XrpcError::internal())??
     };
@@ -103,22 +100,13 @@ pub(super) async fn subscribe(
 }
 
 impl Walk {
-    fn begin(
-        server: Arc<Server>,
-        issuer: Option<&str>,
-        params: &Params,
-        last: Option<&str>,
-    ) -> Result<Self, XrpcError> {
+    fn begin(server: Arc<Server>, params: &Params, last: Option<&str>) -> Result<Self, XrpcError> {
         let live = server
             .live
             .clone()
             .ok_or_else(|| XrpcError::busy("nobody can listen here"))?;
-        let name = feed::named(&server, params.need("feed")?)?.name.clone();
-        let did = server.actor(params.need("actor")?)?;
-        if issuer.is_some_and(|issuer| issuer != did) {
-            let message = "feed actor must match the service-auth issuer";
-            return Err(XrpcError::forbidden(message));
-        }
+        let feed = feed::named(&server, params.need("feed")?)?;
+        let (name, did) = (feed.name.clone(), server.reader(feed, params)?);
         // A browser that comes back asks with the address it began with, and says where it is now.
         let from = last.or(params.get("cursor"));
         let position = from.map(|text| cursor::read(&scope(&name), text));

@@ -4,7 +4,8 @@
 //! Out:   what the row's handler answers; who asked, where a token says so,
 //!        counted and told how far his own repository is read.
 //! Never: a method that is not in the table; a parameter that its row does not
-//!        have; another's feed where methods are private.
+//!        have; another's feed where methods are private; what is written
+//!        directly, without a token of the direct API.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::error::XrpcError;
 use super::methods::handler::Handler;
 use super::methods::shape::Shape;
 use super::methods::{Auth, Method, Place, Verb};
-use super::params::Params;
+use super::params::{Asker, Params};
 use super::{
     Answer, Server, blocking, first_read, generator, labelers, notify, rate, reply, subscribe,
 };
@@ -89,12 +90,20 @@ async fn answer(server: Arc<Server>, request: Request) -> Result<Response, XrpcE
 async fn asked(
     server: Arc<Server>,
     method: &Arc<Method>,
-    params: Params,
+    mut params: Params,
     request: Request,
 ) -> Result<Response, XrpcError> {
+    params.asker = holder(&server, method, request.headers())?;
+    if params.asker != Asker::Nobody {
+        return handled(server, method, None, params, request).await;
+    }
     let Some(account) = account(&server, method, request.headers()).await? else {
         return handled(server, method, None, params, request).await;
     };
+    // Who asks matters beyond his share only where a method is private.
+    if method.auth == Auth::Service {
+        params.asker = Asker::Account(account.clone());
+    }
     let now_s = server.clock.now_us() / 1_000_000;
     let asker = rate::Asker::Account(account.clone());
     let standing = match server.rates.take(asker, 1, now_s) {
@@ -125,6 +134,21 @@ fn fits(method: &Method, verb: &HttpMethod) -> Result<(), XrpcError> {
         false => Err(XrpcError::invalid(format!(
             "Incorrect HTTP method ({verb}) expected {expected}"
         ))),
+    }
+}
+
+/// Who shows a token of the direct API, where the method looks at that.
+fn holder(server: &Server, method: &Method, headers: &HeaderMap) -> Result<Asker, XrpcError> {
+    let Some(direct) = &server.direct else {
+        return Ok(Asker::Nobody);
+    };
+    let now_us = server.clock.now_us();
+    match (method.auth, &method.handler) {
+        (Auth::AppOrReader, _) => direct.known(headers, now_us),
+        (_, Handler::Feed { .. } | Handler::Subscribe) => direct.asker(headers, now_us),
+        (Auth::Service, _) => Ok(Asker::Nobody),
+        (_, Handler::Read(_)) => direct.asker(headers, now_us),
+        _ => Ok(Asker::Nobody),
     }
 }
 
@@ -178,18 +202,16 @@ async fn handled(
     params: Params,
     request: Request,
 ) -> Result<Response, XrpcError> {
-    // Who asks matters beyond his share only where a method is private.
-    let issuer = |account: Option<String>| account.filter(|_| method.auth == Auth::Service);
     match &method.handler {
         Handler::Skeleton => generator::skeleton(server, account, params, request).await,
-        Handler::Subscribe => subscribe::subscribe(server, issuer(account), params, request).await,
-        Handler::Notify => notified(server, issuer(account), request).await,
+        Handler::Subscribe => subscribe::subscribe(server, params, request).await,
+        Handler::Notify => {
+            let issuer = account.filter(|_| method.auth == Auth::Service);
+            notified(server, issuer, request).await
+        }
         Handler::Feed { at_once, .. } => {
-            let issuer = issuer(account);
             let word = first_read::before(&server, &params).await;
-            // Who proved who he is asks for himself, and that is looked at first.
-            if issuer.is_none()
-                && word.is_none()
+            if word.is_none()
                 && let Some(answer) = at_once.and_then(|at_once| at_once(&server, &params))
             {
                 return Ok(reply::json(answer, tags(&request)));
@@ -198,9 +220,9 @@ async fn handled(
                 Some(word) => word.mark(answer),
                 None => answer,
             };
-            read(server, method, issuer, params, request, mark).await
+            read(server, method, params, request, mark).await
         }
-        _ => read(server, method, None, params, request, |answer| answer).await,
+        _ => read(server, method, params, request, |answer| answer).await,
     }
 }
 
@@ -212,21 +234,14 @@ fn tags(request: &Request) -> Option<&HeaderValue> {
 async fn read(
     server: Arc<Server>,
     method: &Arc<Method>,
-    issuer: Option<String>,
     params: Params,
     request: Request,
     mark: impl FnOnce(Answer) -> Answer + Send,
 ) -> Result<Response, XrpcError> {
     let method = Arc::clone(method);
     let read = move |server: &Server| match &method.handler {
-        Handler::Read(read) => read(server, &params),
+        Handler::Read(read) | Handler::Feed { read, .. } => read(server, &params),
         Handler::ReadOf(collection, read) => read(server, collection, &params),
-        Handler::Feed { read, .. } => {
-            if let Some(issuer) = &issuer {
-                own_feed(server, &params, issuer)?;
-            }
-            read(server, &params)
-        }
         // They are answered elsewhere.
         Handler::Skeleton | Handler::Subscribe | Handler::Notify | Handler::Route(_) => {
             Err(XrpcError::internal())
@@ -234,16 +249,6 @@ async fn read(
     };
     let answer = mark(blocking(server, read).await?);
     Ok(reply::json(answer, tags(&request)))
-}
-
-/// Who proved who he is reads his own feed and nobody else's.
-fn own_feed(server: &Server, params: &Params, issuer: &str) -> Result<(), XrpcError> {
-    match server.actor(params.need("actor")?)? == issuer {
-        true => Ok(()),
-        false => Err(XrpcError::forbidden(
-            "feed actor must match the service-auth issuer",
-        )),
-    }
 }
 
 /// Answers who says that records were written.

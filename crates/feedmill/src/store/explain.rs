@@ -7,8 +7,10 @@
 use serde::Serialize;
 
 use super::account::FirstRead;
+use super::plan::{FeedPlan, Plan};
+use super::{SharedStore, StoreError};
 use crate::clock::Micros;
-use crate::local;
+use crate::local::{self, LocalId};
 
 /// The answer for one feed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -158,4 +160,31 @@ impl Reason {
             }
         }
     }
+}
+
+/// The record of a feed to which an app gave this id; `None` if it is no id, or the feed shows
+/// nothing that an app writes.
+///
+/// Of several collections with that id the first that knows it counts.
+pub fn meant(
+    store: &SharedStore,
+    feed: &FeedPlan,
+    name: &str,
+) -> Result<Option<String>, StoreError> {
+    let Ok(id) = LocalId::parse(name) else {
+        return Ok(None);
+    };
+    let plan: &Plan = store.plan();
+    let lanes = feed.targets.iter().map(|target| target.lane);
+    let shown = lanes.flat_map(|lane| plan.collections_of(lane));
+    let uris: Vec<String> = shown
+        .filter(|nsid| plan.is_direct(nsid))
+        .map(|nsid| id.uri(nsid))
+        .collect();
+    for uri in &uris {
+        if store.position(uri)?.is_some() {
+            return Ok(Some(uri.clone()));
+        }
+    }
+    Ok(uris.into_iter().next())
 }

@@ -195,8 +195,9 @@ impl Plan {
             );
             let merge = target.merge.unwrap_or_else(|| "uri".to_owned());
             spec.push_str(&format!(
-                " | {} by {merge} with {}",
+                " | {}{} by {merge} with {}",
                 rule.spec,
+                rule.listed(),
                 target.union.join(" ")
             ));
             types.insert(nsid.to_owned(), target.activity);

@@ -18,6 +18,8 @@ pub mod explain;
 pub mod filter;
 // Walks over references.
 pub mod graph;
+// The keys a record stands under.
+pub mod keys;
 // Orders other than that of time.
 pub mod ladder;
 // Dead letters as they are asked for.

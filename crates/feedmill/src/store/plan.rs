@@ -17,7 +17,6 @@ use crate::config::Config;
 use crate::config::collection::{Distinct, Match, Queryable, Relation};
 use crate::config::feed::{Feed, KeyRule};
 use crate::expression::{Expression, Scope};
-use crate::local::{self, LocalId};
 
 use super::ladder::{Ladder, Steps};
 use super::merged::{Merged, MergedTarget, Part};
@@ -94,8 +93,18 @@ impl Lane {
             && self.counted == Counted::Not
     }
 
+    /// What its `spec` says of lists: each of their items is a key, but children are counted under one parent.
+    pub(super) fn listed(&self) -> &'static str {
+        let rules = self.rules.iter().flat_map(|(_, keys)| keys);
+        let only_authors = self.keys.iter().chain(rules).all(|path| path == "author");
+        match self.counted == Counted::Not && !only_authors {
+            true => " each",
+            false => "",
+        }
+    }
+
     /// The paths of a record's keys; none if it is not in the lane.
-    fn paths(&self, scope: impl FnOnce() -> Scope) -> &[String] {
+    pub(super) fn paths(&self, scope: impl FnOnce() -> Scope) -> &[String] {
         if self.condition.is_none() && self.rules.is_empty() {
             return &self.keys;
         }
@@ -181,7 +190,7 @@ pub struct Plan {
     /// Collections whose record `self` is its author's profile.
     pub profiles: Vec<String>,
     /// Collections written directly, with the field that names who wrote a record.
-    actors: BTreeMap<String, String>,
+    pub(super) actors: BTreeMap<String, String>,
     by_nsid: BTreeMap<String, (Vec<LaneId>, Vec<SourceId>)>,
     /// What records wait for.
     pub needs: Needs,
@@ -427,20 +436,22 @@ impl Plan {
         rules: &[KeyRule],
         counted: Counted,
     ) -> LaneId {
-        let mut spec = self.spec(nsid, keys, condition, rules);
-        spec.push_str(match counted {
-            Counted::Not => "",
+        let spec = self.spec(nsid, keys, condition, rules);
+        let mut lane = Lane {
+            counted,
+            ..Lane::new(spec, nsid, keys, condition, rules)
+        };
+        let listed = lane.listed();
+        lane.spec.push_str(match counted {
+            Counted::Not => listed,
             Counted::Each => " counted",
             Counted::Authors => " counted by author",
         });
-        if let Some(index) = self.lanes.iter().position(|lane| lane.spec == spec) {
+        if let Some(index) = self.lanes.iter().position(|known| known.spec == lane.spec) {
             return LaneId(index);
         }
         let id = LaneId(self.lanes.len());
-        self.lanes.push(Lane {
-            counted,
-            ..Lane::new(spec, nsid, keys, condition, rules)
-        });
+        self.lanes.push(lane);
         self.by_nsid.entry(nsid.to_owned()).or_default().0.push(id);
         id
     }
@@ -462,12 +473,17 @@ impl Plan {
 
     /// Whether a lane holds every record of its collection, each under who signed it.
     pub fn holds_all(&self, lane: &Lane) -> bool {
-        lane.lists_authors() && !self.actors.contains_key(&lane.nsid)
+        lane.lists_authors() && !self.is_direct(&lane.nsid)
     }
 
     /// Whether the records of a lane stand in it under who signed them, and nothing else.
     pub fn is_by_author(&self, lane: &Lane) -> bool {
-        lane.keys == ["author"] && lane.rules.is_empty() && !self.actors.contains_key(&lane.nsid)
+        lane.keys == ["author"] && lane.rules.is_empty() && !self.is_direct(&lane.nsid)
+    }
+
+    /// Whether records of this collection are written directly.
+    pub fn is_direct(&self, nsid: &str) -> bool {
+        self.actors.contains_key(nsid)
     }
 
     /// Whether the entries of a feed stand under who signed them, and nothing else.
@@ -498,23 +514,6 @@ impl Plan {
     /// The feed of this name.
     pub fn feed(&self, name: &str) -> Option<&FeedPlan> {
         self.feeds.iter().find(|feed| feed.name == name)
-    }
-
-    /// The key of a record's author.
-    pub(super) fn author(&self, nsid: &str, did: &str, value: &Value<'_>) -> Option<String> {
-        match self.actors.get(nsid) {
-            Some(field) if did == local::REPO => Some(LocalId::from_field(value.at(field)?)?.did()),
-            _ => Some(did.to_owned()),
-        }
-    }
-
-    /// The key that a field names; ids of direct records may be numbers.
-    pub(super) fn named(&self, nsid: &str, path: &str, value: &Value<'_>) -> Option<String> {
-        match value.at(path)? {
-            Value::Text(text) => Some(text.as_ref().to_owned()),
-            Value::Int(number) if self.actors.contains_key(nsid) => Some(number.to_string()),
-            _ => None,
-        }
     }
 
     /// What a record derives.
@@ -556,24 +555,5 @@ impl Plan {
             parts,
             rungs,
         }
-    }
-
-    /// The keys a record stands under in a lane; none if it is not in it.
-    pub(super) fn keys(&self, lane: &Lane, did: &str, value: &Value<'_>) -> Vec<String> {
-        let paths = lane.paths(|| Scope::new(did, "", value));
-        let mut keys: Vec<String> = Vec::with_capacity(paths.len());
-        for path in paths {
-            let key = if path == "author" {
-                self.author(&lane.nsid, did, value)
-            } else {
-                self.named(&lane.nsid, path, value)
-            };
-            if let Some(key) = key
-                && !keys.contains(&key)
-            {
-                keys.push(key);
-            }
-        }
-        keys
     }
 }

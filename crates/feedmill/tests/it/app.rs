@@ -113,6 +113,11 @@ impl App {
         &self.address
     }
 
+    /// Where its configuration and store are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The number of its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()

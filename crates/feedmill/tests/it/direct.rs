@@ -184,6 +184,16 @@ fn a_record_never_changes_hands() {
 }
 
 #[test]
+fn a_record_never_changes_hands_but_the_id_of_a_deleted_one_is_free() {
+    let app = App::start(CONFIG);
+    app.act(Method::PUT, "/records/note/1", json!({"user_id": 501}));
+    app.act(Method::DELETE, "/records/note/1", Value::Null);
+    app.act(Method::PUT, "/records/note/1", json!({"user_id": 502}));
+    let note = app.act(Method::GET, "/records/note/1", Value::Null);
+    assert_eq!(note["user_id"], 502);
+}
+
+#[test]
 fn bad_input_is_refused_and_says_why() {
     let app = App::start(CONFIG);
     let put = |path: &str, body: Value| app.ask(Method::PUT, path, Some(APP), Some(body));

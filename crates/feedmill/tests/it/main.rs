@@ -17,6 +17,8 @@ mod dead;
 mod defaults;
 mod desk;
 mod direct;
+mod direct_follows;
+mod direct_readers;
 mod disk_full;
 mod environment;
 mod examples;

@@ -158,6 +158,13 @@ fn workflow_4_cursor_not_found_in_cache() {
             "{cursor}: {answer}"
         );
     }
+    let path = "/feed?cursor=99999999999999999999999";
+    let (_, answer) = app.ask(Method::GET, path, Some(&token), None);
+    let message = answer["message"].as_str().unwrap();
+    assert!(
+        message.contains("from 0 to 18446744073709551615"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! A reader's token is the reader's id, the second it ends, and a MAC over
 //! both. Nothing about it is kept: who holds the secret can mint and check.
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -136,16 +136,23 @@ impl Door {
             });
         };
         let bad = |message: &str| XrpcError::unauthorized("InvalidToken", message);
-        let token = value
-            .to_str()
-            .ok()
-            .and_then(|text| text.strip_prefix("Bearer "))
-            .filter(|token| token.len() <= TOKEN_BYTES_MAX)
+        let token = bearer(value)
             .ok_or_else(|| bad("the authorization header must be \"Bearer <token>\""))?;
         if self.is_the_app(token) {
             return Ok(Caller::App);
         }
         self.reader(token, now_us)
+    }
+
+    /// The same where other tokens are shown too: one that is none of ours is nobody's.
+    pub(super) fn holder(&self, headers: &HeaderMap, now_us: Micros) -> Result<Caller, XrpcError> {
+        let token = headers.get(header::AUTHORIZATION).and_then(bearer);
+        let ours = |token: &str| token.split('.').next() == Some(KIND);
+        match token {
+            Some(token) if self.is_the_app(token) => Ok(Caller::App),
+            Some(token) if ours(token) => self.reader(token, now_us),
+            _ => Ok(Caller::Nobody),
+        }
     }
 
     fn is_the_app(&self, token: &str) -> bool {
@@ -184,6 +191,11 @@ impl Door {
         }
         Ok(Caller::Reader(id))
     }
+}
+
+fn bearer(value: &HeaderValue) -> Option<&str> {
+    let token = value.to_str().ok()?.strip_prefix("Bearer ")?;
+    (token.len() <= TOKEN_BYTES_MAX).then_some(token)
 }
 
 fn mac(key: &[u8], message: &[u8]) -> Hmac<Sha256> {

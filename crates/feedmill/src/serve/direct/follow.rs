@@ -2,21 +2,27 @@
 //!
 //! A follow is a record in the follower's own repository, under a key made of
 //! what is followed: following twice is following once, and unfollowing what
-//! is not followed changes nothing.
+//! is not followed changes nothing. Mutes and blocks are follows too, in a
+//! collection that a feed hides: `"collection"` says which.
 
 use serde_json::{Value, json};
 
-use super::{Asked, Home, Object, object, timeline};
+use super::{Asked, Follows, Object, object, timeline};
 use crate::check::Claim;
 use crate::local::{self, LocalId};
 use crate::serve::Answer;
 use crate::serve::error::XrpcError;
-use crate::store::{Op, Verdict};
+use crate::store::{Op, Row, Verdict};
 
 /// Bytes of a followed key that is not a person.
 const KEY_BYTES_MAX: usize = 160;
 /// The field that names who follows.
 const USER: &str = "user";
+/// The field that names where the follow goes; the home feed's first collection of follows unless set.
+const COLLECTION: &str = "collection";
+
+/// The field that says since when.
+const SINCE: &str = "createdAt";
 
 /// What is followed: how the feed knows it, and the record key of the follow.
 struct Followed {
@@ -37,7 +43,8 @@ pub(super) fn unfollow(asked: &Asked<'_>, body: &[u8]) -> Result<Answer, XrpcErr
 fn change(asked: &Asked<'_>, body: &[u8], follows: bool) -> Result<Answer, XrpcError> {
     asked.app_only()?;
     let body = object(body)?;
-    known_fields(&body, &[USER, "follows", "key"])?;
+    known_fields(&body, &[USER, "follows", "key", COLLECTION])?;
+    let place = place(asked, &body)?;
     let reader = asked.actor(USER, &body)?;
     let followed = match (body.get("follows"), body.get("key")) {
         (Some(person), None) => person_of(person)?,
@@ -48,7 +55,7 @@ fn change(asked: &Asked<'_>, body: &[u8], follows: bool) -> Result<Answer, XrpcE
             ));
         }
     };
-    let drawn = commit(asked, &reader, &[followed], follows)?;
+    let drawn = commit(asked, place, &reader, &[followed], follows)?;
     Ok(Answer::json(
         json!({"user": reader.to_json(), "following": follows, "drawn": drawn}).to_string(),
     ))
@@ -58,7 +65,8 @@ fn change(asked: &Asked<'_>, body: &[u8], follows: bool) -> Result<Answer, XrpcE
 pub(super) fn many(asked: &Asked<'_>, body: &[u8]) -> Result<Answer, XrpcError> {
     asked.app_only()?;
     let body = object(body)?;
-    known_fields(&body, &[USER, "follows"])?;
+    known_fields(&body, &[USER, "follows", COLLECTION])?;
+    let place = place(asked, &body)?;
     let reader = asked.actor(USER, &body)?;
     let people = body
         .get("follows")
@@ -71,7 +79,13 @@ pub(super) fn many(asked: &Asked<'_>, body: &[u8]) -> Result<Answer, XrpcError> 
     followed.sort_by(|a, b| a.rkey.cmp(&b.rkey));
     followed.dedup_by(|a, b| a.rkey == b.rkey);
     let settings = &asked.direct.settings;
-    let (least, most) = (settings.follow_many_min, settings.follow_many_max);
+    // Nobody must mute a number of people before they can begin.
+    let least = if place.first {
+        settings.follow_many_min
+    } else {
+        1
+    };
+    let most = settings.follow_many_max;
     if followed.len() < least || followed.len() > most {
         return Err(XrpcError::declared(
             "FollowCount",
@@ -81,7 +95,7 @@ pub(super) fn many(asked: &Asked<'_>, body: &[u8]) -> Result<Answer, XrpcError> 
             ),
         ));
     }
-    let drawn = commit(asked, &reader, &followed, true)?;
+    let drawn = commit(asked, place, &reader, &followed, true)?;
     timeline::warm(asked, &reader)?;
     Ok(Answer::json(
         json!({"user": reader.to_json(), "followed": followed.len(), "drawn": drawn}).to_string(),
@@ -114,6 +128,20 @@ fn known_fields(body: &Object, known: &[&str]) -> Result<(), XrpcError> {
     }
 }
 
+/// Where the follow goes.
+fn place<'a>(asked: &Asked<'a>, body: &Object) -> Result<Follows<'a>, XrpcError> {
+    let named = match body.get(COLLECTION) {
+        None => None,
+        Some(Value::String(short)) => Some(short.as_str()),
+        Some(_) => {
+            return Err(XrpcError::invalid(
+                "\"collection\" must be a collection's short name",
+            ));
+        }
+    };
+    asked.direct.follows(named)
+}
+
 fn person_of(value: &Value) -> Result<Followed, XrpcError> {
     let id = LocalId::from_json(value)
         .map_err(|error| XrpcError::invalid(format!("follows: {error}")))?;
@@ -138,11 +166,11 @@ fn key_of(value: &Value) -> Result<Followed, XrpcError> {
 
 fn commit(
     asked: &Asked<'_>,
+    place: Follows<'_>,
     reader: &LocalId,
     followed: &[Followed],
     follows: bool,
 ) -> Result<bool, XrpcError> {
-    let home = asked.direct.home()?;
     let did = reader.did();
     let _alone = asked.direct.hold(&did);
     let now_us = asked.server.clock.now_us();
@@ -152,14 +180,14 @@ fn commit(
         let verdict = if follows {
             let claim = Claim {
                 did: &did,
-                collection: &home.follow_nsid,
+                collection: place.nsid,
                 rkey: &one.rkey,
                 rev: revision,
             };
             asked
                 .direct
                 .checker
-                .json(claim, None, &record(home, &one.key, now_us))
+                .json(claim, None, &record(place, &one.key, now_us))
         } else {
             Verdict::Delete
         };
@@ -170,7 +198,7 @@ fn commit(
             ));
         }
         ops.push(Op {
-            collection: home.follow_nsid.clone(),
+            collection: place.nsid.to_owned(),
             rkey: one.rkey.clone(),
             verdict,
         });
@@ -178,18 +206,34 @@ fn commit(
     asked.direct.commit(asked.server, did, revision, ops)
 }
 
-/// A follow record: the key stands at the feed's `subject` path.
-fn record(home: &Home, key: &str, now_us: i64) -> String {
+/// A follow as it is listed: in the words with which it was asked for.
+pub(super) fn shown(row: &Row) -> Value {
+    let mut fields = Object::new();
+    if let Some(user) = LocalId::of_did(&row.did) {
+        fields.insert(USER.to_owned(), user.to_json());
+    }
+    let (name, followed) = match row.rkey.strip_prefix('-') {
+        Some(key) => ("key", local::unescaped(key).map(Value::from)),
+        None => ("follows", LocalId::decode(&row.rkey).map(|id| id.to_json())),
+    };
+    fields.insert(name.to_owned(), followed.unwrap_or_default());
+    let body: Object = serde_json::from_str(&row.body).unwrap_or_default();
+    fields.extend(
+        body.get_key_value(SINCE)
+            .map(|(name, time)| (name.clone(), time.clone())),
+    );
+    fields.into()
+}
+
+/// A follow record: the key stands at the collection's `subject` path.
+fn record(place: Follows<'_>, key: &str, now_us: i64) -> String {
     let mut value = Value::from(key);
-    for part in home.subject.rsplit('.') {
+    for part in place.subject.rsplit('.') {
         value = json!({ part: value });
     }
     if let Value::Object(fields) = &mut value {
-        fields.insert("$type".into(), home.follow_nsid.clone().into());
-        fields.insert(
-            "createdAt".into(),
-            record::datetime::format_us(now_us).into(),
-        );
+        fields.insert("$type".into(), place.nsid.into());
+        fields.insert(SINCE.into(), record::datetime::format_us(now_us).into());
     }
     value.to_string()
 }

@@ -16,7 +16,7 @@ mod read;
 mod timeline;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use record::tid::Tid;
 
 use super::error::XrpcError;
-use super::params::Params;
+use super::params::{Asker, Params};
 use super::{Answer, Server, answer};
 use crate::check::{CheckError, Checker};
 use crate::clock::Micros;
@@ -68,7 +68,12 @@ pub struct Direct {
     checker: Checker,
     settings: config::Direct,
     collections: BTreeMap<String, Kept>,
-    feed: Option<Home>,
+    /// The feed at `GET /feed`.
+    feed: Option<String>,
+    /// Where follows go that do not say where.
+    follow: Option<String>,
+    /// Feeds that need a token, also over XRPC.
+    guarded: BTreeSet<String>,
     revision: AtomicU64,
     stripes: Vec<Mutex<()>>,
 }
@@ -79,16 +84,8 @@ struct Kept {
     nsid: String,
     validate: bool,
     time: Option<String>,
-    /// Its records are follows, which have their own way in.
-    follows: bool,
-}
-
-/// The feed at `GET /feed`.
-#[derive(Debug)]
-struct Home {
-    name: String,
-    follow_nsid: String,
-    subject: String,
+    /// Where its records name what is followed, if they are follows: those have their own way in.
+    subject: Option<String>,
 }
 
 impl Direct {
@@ -113,7 +110,9 @@ impl Direct {
             door: Door::new(secrets, settings.open, settings.token_hours),
             checker: Checker::new(config, Arc::clone(plan), lexicons)?,
             collections: kept(config),
-            feed: home(config),
+            feed: config.direct_feed().map(str::to_owned),
+            follow: first_follow(config),
+            guarded: guarded(config),
             settings,
             revision: AtomicU64::new(last.max(0).cast_unsigned()),
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
@@ -130,10 +129,65 @@ impl Direct {
         })
     }
 
-    fn home(&self) -> Result<&Home, XrpcError> {
-        self.feed
-            .as_ref()
-            .ok_or_else(|| XrpcError::invalid("no feed is followed directly; see [direct] feed"))
+    /// The name of the feed at `GET /feed`.
+    fn home(&self) -> Result<&str, XrpcError> {
+        self.feed.as_deref().ok_or_else(|| {
+            XrpcError::invalid("no feed here is followed and written directly; see [direct] feed")
+        })
+    }
+
+    /// The collection of follows of this short name, or the one that is meant without a name.
+    fn follows(&self, short: Option<&str>) -> Result<Follows<'_>, XrpcError> {
+        let known = || {
+            let follows = self.collections.iter();
+            let follows = follows.filter(|(_, kept)| kept.subject.is_some());
+            let names: Vec<&str> = follows.map(|(short, _)| short.as_str()).collect();
+            names.join(", ")
+        };
+        let Some(short) = short.or(self.follow.as_deref()) else {
+            return Err(XrpcError::invalid(format!(
+                "name the \"collection\" of the follow, one of: {}",
+                known()
+            )));
+        };
+        let kept = self.collections.get(short);
+        let found = kept.and_then(|kept| {
+            Some(Follows {
+                nsid: &kept.nsid,
+                subject: kept.subject.as_deref()?,
+                first: self.follow.as_deref() == Some(short),
+            })
+        });
+        found.ok_or_else(|| {
+            XrpcError::invalid(format!(
+                "{short:?} holds no direct follows; \"collection\" is one of: {}",
+                known()
+            ))
+        })
+    }
+
+    /// Whether a feed is shown to those only who show a token of ours.
+    pub(super) fn guards(&self, feed: &str) -> bool {
+        self.guarded.contains(feed)
+    }
+
+    /// The same of a collection.
+    pub(super) fn guards_records(&self, nsid: &str) -> bool {
+        let mut collections = self.collections.values();
+        !self.door.is_open() && collections.any(|kept| kept.nsid == nsid)
+    }
+
+    /// Who asks over XRPC; a token that is none of ours is left to others.
+    pub(super) fn asker(&self, headers: &HeaderMap, now_us: Micros) -> Result<Asker, XrpcError> {
+        self.door.holder(headers, now_us).map(asker)
+    }
+
+    /// Who asks over XRPC for what is written directly; nobody else may.
+    pub(super) fn known(&self, headers: &HeaderMap, now_us: Micros) -> Result<Asker, XrpcError> {
+        match asker(self.door.caller(headers, now_us)?) {
+            Asker::Nobody => Err(nobody()),
+            asker => Ok(asker),
+        }
     }
 
     /// A record's id from a path or a cursor.
@@ -141,7 +195,8 @@ impl Direct {
         let id = LocalId::parse(text).map_err(|error| XrpcError::invalid(error.to_string()))?;
         if self.settings.ids == Ids::Number && !id.is_number() {
             return Err(XrpcError::invalid(format!(
-                "an id is a whole number, not {text:?}"
+                "an id is a whole number from 0 to {}, not {text:?}",
+                u64::MAX
             )));
         }
         Ok(id)
@@ -212,36 +267,59 @@ impl Direct {
 }
 
 fn kept(config: &Config) -> BTreeMap<String, Kept> {
-    let follows: Vec<String> = config
-        .feeds
-        .values()
-        .flat_map(|feed| feed.follows().into_iter().chain(feed.hides()))
-        .map(|follow| follow.collection)
-        .collect();
+    let follows = config.direct_follows();
     config
         .collections
         .iter()
         .filter(|(_, collection)| collection.direct)
         .map(|(short, collection)| {
+            let follow = follows.iter().find(|follow| follow.collection == *short);
             let kept = Kept {
                 nsid: collection.collection.clone(),
                 validate: collection.validate,
                 time: collection.time_path().map(str::to_owned),
-                follows: follows.contains(short),
+                subject: follow.map(|follow| follow.subject.clone()),
             };
             (short.clone(), kept)
         })
         .collect()
 }
 
-fn home(config: &Config) -> Option<Home> {
-    let name = config.direct_feed()?;
-    let follow = config.feeds.get(name)?.follows().into_iter().next()?;
-    Some(Home {
-        name: name.to_owned(),
-        follow_nsid: config.nsid(&follow.collection)?.to_owned(),
-        subject: follow.subject,
-    })
+/// The collection of follows that is meant where none is named: the home feed's first, or the only one.
+fn first_follow(config: &Config) -> Option<String> {
+    let home = config.direct_feed().and_then(|name| config.feeds.get(name));
+    if let Some(feed) = home {
+        return Some(feed.follows().into_iter().next()?.collection);
+    }
+    match config.direct_follows().as_slice() {
+        [only] => Some(only.collection.clone()),
+        _ => None,
+    }
+}
+
+fn guarded(config: &Config) -> BTreeSet<String> {
+    let feeds = config.feeds.iter();
+    feeds
+        .filter(|(_, feed)| !config.direct.open && config.touches_direct(feed))
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
+fn asker(caller: Caller) -> Asker {
+    match caller {
+        Caller::App => Asker::App,
+        Caller::Reader(reader) => Asker::Account(reader.did()),
+        Caller::Nobody => Asker::Nobody,
+    }
+}
+
+/// A collection of follows, mutes or blocks.
+#[derive(Debug, Clone, Copy)]
+struct Follows<'a> {
+    nsid: &'a str,
+    subject: &'a str,
+    /// It is the one that is meant without a name.
+    first: bool,
 }
 
 /// One request, as its handler sees it.
@@ -306,7 +384,7 @@ impl Asked<'_> {
     }
 }
 
-fn nobody() -> XrpcError {
+pub(super) fn nobody() -> XrpcError {
     XrpcError::unauthorized(
         "AuthenticationRequired",
         "send \"Authorization: Bearer <token>\"",

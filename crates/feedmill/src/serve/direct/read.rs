@@ -1,6 +1,6 @@
 //! `GET /records/{collection}` and `GET /records/{collection}/{id}`.
 
-use super::Asked;
+use super::{Asked, follow};
 use crate::local::LocalId;
 use crate::serve::error::XrpcError;
 use crate::serve::params::Params;
@@ -11,6 +11,11 @@ use crate::store::{Lens, ListQuery};
 pub(super) fn one(asked: &Asked<'_>, short: &str, id: &str) -> Result<Answer, XrpcError> {
     asked.somebody()?;
     let kept = asked.direct.kept(short)?;
+    if kept.subject.is_some() {
+        return Err(XrpcError::invalid(format!(
+            "{short} holds follows, which have no ids; list them with GET /records/{short}?actor="
+        )));
+    }
     let id = asked.direct.id(id)?;
     let row = asked
         .server
@@ -20,7 +25,7 @@ pub(super) fn one(asked: &Asked<'_>, short: &str, id: &str) -> Result<Answer, Xr
     Ok(Answer::json(row.body))
 }
 
-/// A page of a collection, newest first; `actor` chooses one person's.
+/// A page of a collection, newest first; `actor` chooses one person's. Follows are told in the app's own ids.
 pub(super) fn list(asked: &Asked<'_>, short: &str, params: &Params) -> Result<Answer, XrpcError> {
     asked.somebody()?;
     params.only(["actor", "limit", "cursor"])?;
@@ -55,7 +60,10 @@ pub(super) fn list(asked: &Asked<'_>, short: &str, params: &Params) -> Result<An
         if index > 0 {
             out.push(',');
         }
-        out.push_str(&row.body);
+        match kept.subject {
+            Some(_) => out.push_str(&follow::shown(row).to_string()),
+            None => out.push_str(&row.body),
+        }
     }
     out.push(']');
     if let Some(next) = &page.next {

@@ -6,7 +6,9 @@
 //!        that cannot be read because timelines are not in memory.
 //!
 //! A deleted post keeps its place: its tombstone has its time. A post that
-//! was never known has none, and reading begins at the top again.
+//! was never known has none, and reading begins at the top again. A mixed feed
+//! shows posts of several collections, whose ids may be the same: there a post
+//! says its collection, and a cursor is `collection/id`.
 
 use serde_json::json;
 
@@ -17,7 +19,8 @@ use crate::serve::error::XrpcError;
 use crate::serve::feed::{self, Wanted};
 use crate::serve::params::Params;
 use crate::serve::{Answer, Server};
-use crate::store::shown::ShownPage;
+use crate::store::plan::FeedTarget;
+use crate::store::shown::{Shown, ShownPage};
 use crate::store::{Lens, Position};
 
 /// Posts of a page where the reader does not say.
@@ -31,29 +34,28 @@ pub(super) fn get(asked: &Asked<'_>, params: &Params) -> Result<Answer, XrpcErro
     let reader = reader(asked, params.get("user"))?;
     let limit = limit(params)?;
     let wanted = wanted(asked, &reader, limit)?;
-    let before = match (params.get("cursor"), wanted.targets.first()) {
-        (Some(text), Some(target)) => {
-            let id = asked
-                .direct
-                .id(text)
+    let before = match params.get("cursor") {
+        Some(text) => {
+            let uri = uri(asked, &wanted, text)
                 .map_err(|error| XrpcError::declared("BadCursor", error.message))?;
-            asked.server.store.position(&id.uri(&target.nsid))?
+            asked.server.store.position(&uri)?
         }
-        _ => None,
+        None => None,
     };
+    let targets = wanted.targets.clone();
     let page = feed::page(asked.server, &Wanted { before, ..wanted })?;
-    let posts = posts(asked.server, &page)?;
+    let posts = posts(asked.server, &targets, &page)?;
     let last = page.rows.last().map(|row| row.position());
     // A page cut short by `page_scan_max` goes on from where the search stopped.
     let next: Option<Position> = match &page.next {
         Some(next) => Some(next.clone()),
         None => last,
     };
-    let next = next.and_then(|position| LocalId::of_uri(&position.uri));
+    let next = next.and_then(|position| name(&targets, &position.uri));
     Ok(Answer::json(
         json!({
             "posts": posts,
-            "next_cursor": next.map(|id| id.to_string()),
+            "next_cursor": next,
             "has_more": page.next.is_some(),
         })
         .to_string(),
@@ -62,8 +64,43 @@ pub(super) fn get(asked: &Asked<'_>, params: &Params) -> Result<Answer, XrpcErro
 
 /// Reads a first page, after which the reader's timeline is in memory.
 pub(super) fn warm(asked: &Asked<'_>, reader: &LocalId) -> Result<(), XrpcError> {
-    feed::page(asked.server, &wanted(asked, reader, POSTS)?)?;
+    if asked.direct.feed.is_some() {
+        feed::page(asked.server, &wanted(asked, reader, POSTS)?)?;
+    }
     Ok(())
+}
+
+/// The record that a cursor names.
+fn uri(asked: &Asked<'_>, wanted: &Wanted<'_>, cursor: &str) -> Result<String, XrpcError> {
+    let (target, id) = match wanted.targets.as_slice() {
+        [target] => (*target, cursor),
+        targets => {
+            let (short, id) = cursor.split_once('/').unwrap_or((cursor, ""));
+            let target = targets.iter().find(|target| target.short == short);
+            let target = target.ok_or_else(|| {
+                let shorts: Vec<&str> = targets.iter().map(|target| &*target.short).collect();
+                XrpcError::invalid(format!(
+                    "a cursor of this feed is a collection and an id such as \"{}/1\", not {cursor:?}; it shows {}",
+                    shorts.first().unwrap_or(&""),
+                    shorts.join(", ")
+                ))
+            })?;
+            (*target, id)
+        }
+    };
+    Ok(asked.direct.id(id)?.uri(&target.nsid))
+}
+
+/// What a cursor calls a record.
+fn name(targets: &[&FeedTarget], uri: &str) -> Option<String> {
+    let id = LocalId::of_uri(uri)?;
+    match targets {
+        [_] => Some(id.to_string()),
+        _ => {
+            let target = targets.iter().find(|target| id.uri(&target.nsid) == uri)?;
+            Some(format!("{}/{id}", target.short))
+        }
+    }
 }
 
 fn reader(asked: &Asked<'_>, user: Option<&str>) -> Result<LocalId, XrpcError> {
@@ -82,11 +119,20 @@ fn reader(asked: &Asked<'_>, user: Option<&str>) -> Result<LocalId, XrpcError> {
         (Caller::Reader(_), Some(_)) => Err(XrpcError::forbidden("the token is another reader's")),
         (_, Some(named)) => Ok(named),
         (Caller::App, None) => asked.named()?.ok_or_else(|| {
+            let or = if asked.direct.door.is_open() {
+                ", or with ?user="
+            } else {
+                ""
+            };
             XrpcError::invalid(format!(
-                "name the reader in the header {}",
+                "name the reader in the header {}{or}",
                 super::ACTOR_HEADER
             ))
         }),
+        (Caller::Nobody, None) if asked.direct.door.is_open() => Err(XrpcError::unauthorized(
+            "AuthenticationRequired",
+            "name the reader with ?user=, or send \"Authorization: Bearer <token>\"",
+        )),
         (Caller::Nobody, None) => Err(nobody()),
     }
 }
@@ -107,7 +153,7 @@ fn limit(params: &Params) -> Result<usize, XrpcError> {
 }
 
 fn wanted<'a>(asked: &Asked<'a>, reader: &LocalId, limit: usize) -> Result<Wanted<'a>, XrpcError> {
-    let name = &asked.direct.home()?.name;
+    let name = asked.direct.home()?;
     let feed = asked
         .server
         .plan
@@ -115,7 +161,7 @@ fn wanted<'a>(asked: &Asked<'a>, reader: &LocalId, limit: usize) -> Result<Wante
         .ok_or_else(XrpcError::internal)?;
     Ok(Wanted {
         feed,
-        targets: feed.targets.first().into_iter().collect(),
+        targets: feed::targets(feed, None)?,
         reader: reader.did(),
         before: None,
         limit,
@@ -125,21 +171,47 @@ fn wanted<'a>(asked: &Asked<'a>, reader: &LocalId, limit: usize) -> Result<Wante
 }
 
 /// Posts as they were put, with their relations counted: `like` becomes `like_count`.
-fn posts(server: &Server, page: &ShownPage) -> Result<Vec<Object>, XrpcError> {
+fn posts(
+    server: &Server,
+    targets: &[&FeedTarget],
+    page: &ShownPage,
+) -> Result<Vec<Object>, XrpcError> {
     let mut posts: Vec<Object> = page
         .rows
         .iter()
         .map(|row| serde_json::from_str(row.body()).unwrap_or_default())
         .collect();
-    let Some(first) = page.rows.first() else {
-        return Ok(posts);
-    };
-    let relations = server.plan.relations.get(first.collection());
-    for relation in relations.into_iter().flatten() {
-        let parents: Vec<String> = page
+    for target in targets {
+        let mut own: Vec<(&Shown, &mut Object)> = page
             .rows
             .iter()
-            .map(|row| match relation.by {
+            .zip(&mut posts)
+            .map(|(row, post)| (row.as_ref(), post))
+            .filter(|(row, _)| row.collection() == target.nsid)
+            .collect();
+        if targets.len() > 1 {
+            for (_, post) in &mut own {
+                post.insert("collection".to_owned(), target.short.clone().into());
+            }
+        }
+        if !own.is_empty() {
+            count(server, &target.nsid, &mut own)?;
+        }
+    }
+    Ok(posts)
+}
+
+/// Counts the relations of posts of one collection.
+fn count(
+    server: &Server,
+    nsid: &str,
+    posts: &mut [(&Shown, &mut Object)],
+) -> Result<(), XrpcError> {
+    let relations = server.plan.relations.get(nsid);
+    for relation in relations.into_iter().flatten() {
+        let parents: Vec<String> = posts
+            .iter()
+            .map(|(row, _)| match relation.by {
                 Match::Uri => {
                     LocalId::of_uri(row.uri()).map_or_else(String::new, |id| id.to_string())
                 }
@@ -147,9 +219,9 @@ fn posts(server: &Server, page: &ShownPage) -> Result<Vec<Object>, XrpcError> {
             })
             .collect();
         let children = server.store.children(relation.lane, &parents, 0)?;
-        for (post, children) in posts.iter_mut().zip(children) {
+        for ((_, post), children) in posts.iter_mut().zip(children) {
             post.insert(format!("{}_count", relation.name), children.count.into());
         }
     }
-    Ok(posts)
+    Ok(())
 }

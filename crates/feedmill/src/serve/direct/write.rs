@@ -1,6 +1,7 @@
 //! `PUT` and `DELETE /records/{collection}/{id}`.
 //!
-//! An id has one owner: who put it first. What the app leaves out of a record
+//! A record has one owner as long as it stands: who put it first. Once it is
+//! deleted, its id is free for anybody. What the app leaves out of a record
 //! (its id, its actor, its time) is filled in, so that the record says it by
 //! itself wherever it is shown.
 
@@ -95,9 +96,9 @@ pub(super) fn delete(asked: &Asked<'_>, short: &str, id: &str) -> Result<Answer,
 
 fn writable<'a>(asked: &Asked<'a>, short: &str) -> Result<&'a Kept, XrpcError> {
     let kept = asked.direct.kept(short)?;
-    if kept.follows {
+    if kept.subject.is_some() {
         return Err(XrpcError::invalid(format!(
-            "{short} holds follows; use POST /follow and POST /unfollow"
+            "{short} holds follows; use POST /follow and POST /unfollow with \"collection\": {short:?}"
         )));
     }
     Ok(kept)

@@ -5,8 +5,8 @@ use super::handler::Handler;
 use super::records::{extras, filters, hydration, named, page, profile, record, searched};
 use super::shape::{Field, Shape, always, or_null, perhaps, sometimes};
 use super::{
-    BAD_CURSOR, Method, Output, Parameter, UNKNOWN_FEED, Verb, cursor, limit, needed, query,
-    refusal,
+    BAD_CURSOR, DIRECT_TOKEN, Method, Output, Parameter, Refusal, UNKNOWN_FEED, Verb, cursor,
+    limit, needed, query, refusal,
 };
 use crate::config::Config;
 use crate::config::merge::Shown;
@@ -18,7 +18,15 @@ use crate::serve::params::{LIMIT_DEFAULT, LIMIT_MAX};
 fn named_feed(config: &Config) -> [Parameter; 2] {
     let names: Vec<&str> = config.feeds.keys().map(String::as_str).collect();
     let about = format!("the feed: {}", names.join(", "));
-    [needed("feed", Shape::text(), &about), reader()]
+    [needed("feed", Shape::text(), &about), reader(config)]
+}
+
+/// How what is written directly is refused, where there is such.
+pub(super) fn guarding(config: &Config) -> Vec<Refusal> {
+    match config.has_direct() && !config.direct.open {
+        true => DIRECT_TOKEN.to_vec(),
+        false => Vec::new(),
+    }
 }
 
 /// A word of a reader whose follows are not here yet.
@@ -27,8 +35,12 @@ fn waiting() -> Field {
     sometimes("backfill", Shape::Choice(words))
 }
 
-fn reader() -> Parameter {
-    needed("actor", Shape::format("at-identifier"), "the reader")
+fn reader(config: &Config) -> Parameter {
+    if !config.has_direct() {
+        return needed("actor", Shape::format("at-identifier"), "the reader");
+    }
+    let about = "the reader: a DID, a handle or an app's own id; whose token is shown unless set";
+    query("actor", Shape::text(), about)
 }
 
 /// `getFeed`: it takes what any of its targets can be asked.
@@ -72,7 +84,8 @@ pub(super) fn get_feed(config: &Config, nsid: String) -> Method {
     .naming("record", record(fields))
     .naming("profile", profile())
     .naming("related", record(Vec::new()))
-    .refuses(&[UNKNOWN_FEED, BAD_CURSOR]);
+    .refuses(&[UNKNOWN_FEED, BAD_CURSOR])
+    .refuses(&guarding(config));
     let targets = config.feeds.values().flat_map(|feed| feed.targets());
     let mut shorts: Vec<String> = targets.map(|target| target.collection).collect();
     shorts.sort();
@@ -125,7 +138,7 @@ pub(super) fn get_following_feed(config: &Config, nsid: String) -> Option<Method
                 Shape::text(),
                 "the merged feed; the first unless set",
             ),
-            reader(),
+            reader(config),
             limit(ACTIVITIES_MAX, ACTIVITIES),
             cursor(),
             whole("page", "the page by its number, instead of a cursor"),
@@ -149,7 +162,8 @@ pub(super) fn get_following_feed(config: &Config, nsid: String) -> Option<Method
             sometimes("nextCursor", Shape::text()),
             waiting(),
         ])
-        .refuses(&[UNKNOWN_FEED, BAD_CURSOR]);
+        .refuses(&[UNKNOWN_FEED, BAD_CURSOR])
+        .refuses(&guarding(config));
     Some(showing_activities(method, &shown))
 }
 
@@ -249,7 +263,8 @@ pub(super) fn subscribe_feed(config: &Config, nsid: String) -> Option<Method> {
         UNKNOWN_FEED,
         BAD_CURSOR,
         refusal(400, "FutureCursor", "the cursor lies ahead of everything"),
-    ]);
+    ])
+    .refuses(&guarding(config));
     Some(match shown.is_empty() {
         true => method,
         false => showing_activities(method, &shown),

@@ -167,6 +167,7 @@ const BAD_CURSOR: Refusal = refusal(
 );
 const NOT_FOUND: Refusal = refusal(404, "RecordNotFound", "there is no such thing");
 const FORBIDDEN: Refusal = refusal(403, "Forbidden", "known, and not allowed");
+const REQUIRED: Refusal = refusal(401, "AuthenticationRequired", "say who asks");
 const UNKNOWN_FEED: Refusal = refusal(400, "UnknownFeed", "no feed of this name");
 
 /// Every method may refuse so.
@@ -196,6 +197,14 @@ const TOO_LARGE: Refusal = refusal(
     "PayloadTooLarge",
     "the body is larger than serve.body_bytes_max",
 );
+
+/// What is wrong with a token of the direct API.
+const DIRECT_TOKEN: [Refusal; 4] = [
+    REQUIRED,
+    refusal(401, "InvalidToken", "the token is not one of ours"),
+    refusal(401, "ExpiredToken", "the token has ended"),
+    FORBIDDEN,
+];
 
 /// What is wrong with a service-auth token.
 const TOKEN: [Refusal; 8] = [
@@ -292,7 +301,11 @@ impl Method {
     }
 
     fn refuses(mut self, errors: &[Refusal]) -> Self {
-        self.errors.extend(errors);
+        for error in errors {
+            if !self.errors.contains(error) {
+                self.errors.push(*error);
+            }
+        }
         self
     }
 
@@ -304,26 +317,20 @@ impl Method {
     /// Who may ask, and how the others are refused.
     fn asked_by(mut self, auth: Auth) -> Self {
         self.auth = auth;
-        let required = refusal(401, "AuthenticationRequired", "say who asks");
         match auth {
             Auth::Open => {}
             Auth::ServiceMaybe => self.errors.extend(TOKEN),
             Auth::Service => {
                 self.errors.extend(TOKEN);
-                self.errors.extend([required, FORBIDDEN]);
+                self.errors.extend([REQUIRED, FORBIDDEN]);
             }
-            Auth::Notifier => self.errors.push(required),
+            Auth::Notifier => self.errors.push(REQUIRED),
             Auth::Operator => self.errors.push(refusal(
                 401,
                 "AuthRequired",
                 "the operator's token is needed",
             )),
-            Auth::App | Auth::AppOrReader => self.errors.extend([
-                required,
-                refusal(401, "InvalidToken", "the token is not one of ours"),
-                refusal(401, "ExpiredToken", "the token has ended"),
-                FORBIDDEN,
-            ]),
+            Auth::App | Auth::AppOrReader => self.errors.extend(DIRECT_TOKEN),
         }
         self
     }

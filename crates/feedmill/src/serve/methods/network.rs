@@ -1,6 +1,6 @@
 //! Methods under an NSID: ours, and those by which a Bluesky client knows us.
 
-use super::feeds::{get_feed, get_following_feed, subscribe_feed};
+use super::feeds::{get_feed, get_following_feed, guarding, subscribe_feed};
 use super::handler::Handler;
 use super::records::{get_record, labelled, list_records, profile, record};
 use super::shape::{Shape, always, or_null, sometimes};
@@ -29,13 +29,13 @@ pub(super) fn methods(config: &Config) -> Vec<Method> {
                 OfCollection::GetRecord => get_record(nsid, collection),
             };
             let method = labelled(config, method);
-            methods.push(guarded(config, &name, method));
+            methods.push(guarded(config, &name, collection.direct, method));
         }
     }
     for named in method::ALL {
         let nsid = format!("{ns}.{}", named.name());
         let method = of_service(config, named, nsid);
-        methods.extend(method.map(|method| guarded(config, named.name(), method)));
+        methods.extend(method.map(|method| guarded(config, named.name(), false, method)));
     }
     if config.service_did().is_some() {
         methods.extend(bluesky());
@@ -49,9 +49,9 @@ fn of_service(config: &Config, method: OfService, nsid: String) -> Option<Method
         OfService::GetFeed => labelled(config, get_feed(config, nsid)),
         OfService::GetFollowingFeed => get_following_feed(config, nsid)?,
         OfService::SubscribeFeed => subscribe_feed(config, nsid)?,
-        OfService::ListReferences => list_references(nsid),
-        OfService::GetReferences => get_references(nsid),
-        OfService::GetGraph => get_graph(nsid),
+        OfService::ListReferences => list_references(nsid).refuses(&guarding(config)),
+        OfService::GetReferences => get_references(nsid).refuses(&guarding(config)),
+        OfService::GetGraph => get_graph(nsid).refuses(&guarding(config)),
         OfService::GetProfile => labelled(config, get_profile(nsid)),
         OfService::GetCursor => get_cursor(nsid),
         OfService::Lexicons => lexicons(nsid),
@@ -59,13 +59,15 @@ fn of_service(config: &Config, method: OfService, nsid: String) -> Option<Method
     })
 }
 
-/// The same for who may ask: an account alone where it is private, anybody elsewhere. Where we
-/// have a DID, a host that asks for its account may say so, and is told how far we have read it.
-fn guarded(config: &Config, name: &str, method: Method) -> Method {
+/// The same for who may ask: an account alone where it is private, the app and its readers where it
+/// is direct, anybody elsewhere. Where we have a DID, a host that asks for its account may say so, and
+/// is told how far we have read it.
+fn guarded(config: &Config, name: &str, direct: bool, method: Method) -> Method {
     let private = config.serve.private.iter().any(|private| private == name);
     let signed = config.service_did().is_some() && method.verb == Verb::Get;
     match (private, method.auth) {
         (true, _) => method.asked_by(Auth::Service),
+        (false, Auth::Open) if direct && !config.direct.open => method.asked_by(Auth::AppOrReader),
         (false, Auth::Open) if signed => method.asked_by(Auth::ServiceMaybe),
         _ => method,
     }

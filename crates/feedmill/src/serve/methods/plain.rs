@@ -1,8 +1,10 @@
 //! Methods under a plain path: health, the operator's, and the direct API.
 
-use axum::routing::on;
+use std::sync::Arc;
 
-use super::shape::{Shape, always, or_null, sometimes};
+use axum::routing::{MethodFilter, MethodRouter, on};
+
+use super::shape::{Field, Shape, always, or_null, sometimes};
 use super::{
     Auth, BAD_CURSOR, Method, NOT_FOUND, Output, Parameter, UNKNOWN_FEED, Verb, cursor, in_header,
     in_path, limit, needed, query, refusal,
@@ -10,7 +12,7 @@ use super::{
 use crate::config::Config;
 use crate::serve::direct::{self, ACTOR_HEADER};
 use crate::serve::params::{LIMIT_DEFAULT, LIMIT_MAX};
-use crate::serve::{self, admin};
+use crate::serve::{self, Server, admin};
 
 /// All of them.
 pub(super) fn methods(config: &Config) -> Vec<Method> {
@@ -173,8 +175,16 @@ fn operator() -> Vec<Method> {
             |verb| on(verb, admin::explain),
         )
         .with([
-            needed("reader", Shape::format("at-identifier"), "the reader"),
-            needed("uri", Shape::text(), "the record"),
+            needed(
+                "reader",
+                Shape::text(),
+                "the reader: a DID, a handle or an app's own id",
+            ),
+            needed(
+                "uri",
+                Shape::text(),
+                "the record: its URI, or an app's own id for it",
+            ),
             query("feed", Shape::text(), "only this feed"),
         ])
         .answers(vec![
@@ -252,6 +262,45 @@ fn dead_letters() -> Vec<Method> {
 /// Records, follows and feeds of an app without AT Protocol.
 fn direct() -> Vec<Method> {
     let mut methods = direct_records();
+    methods.extend(direct_follows());
+    let token = direct_post(
+        "/tokens",
+        "A token with which a reader reads",
+        &[],
+        |verb| on(verb, direct::mint),
+    );
+    methods.push(token.answers(vec![
+        always("user", Shape::Any),
+        always("token", Shape::text()),
+        always("expires_at", Shape::format("datetime")),
+    ]));
+    methods.push(direct_feed());
+    methods
+}
+
+/// What the app asks with a JSON object, in which it names for whom.
+fn direct_post(
+    path: &str,
+    about: &'static str,
+    takes: &[Field],
+    route: fn(MethodFilter) -> MethodRouter<Arc<Server>>,
+) -> Method {
+    let mut fields = vec![sometimes("user", Shape::Any)];
+    fields.extend_from_slice(takes);
+    let refused = refusal(
+        400,
+        "InvalidRecord",
+        "the record does not fit its lexicon or rules",
+    );
+    let conflict = refusal(409, "Conflict", "somebody else was faster");
+    Method::at(Verb::Post, path, about, route)
+        .takes(Shape::Object(fields))
+        .with([actor_header()])
+        .asked_by(Auth::App)
+        .refuses(&[refused, conflict])
+}
+
+fn direct_follows() -> [Method; 3] {
     let changed = || {
         vec![
             always("user", Shape::Any),
@@ -259,33 +308,27 @@ fn direct() -> Vec<Method> {
             always("drawn", Shape::Boolean),
         ]
     };
-    let refused = refusal(
-        400,
-        "InvalidRecord",
-        "the record does not fit its lexicon or rules",
-    );
-    let posts = |path, about, route| {
-        Method::at(Verb::Post, path, about, route)
-            .takes(Shape::Unknown)
-            .with([actor_header()])
-            .asked_by(Auth::App)
-            .refuses(&[
-                refused,
-                refusal(409, "Conflict", "somebody else was faster"),
-            ])
-    };
-    methods.extend([
-        posts("/follow", "A person follows another, or a key", |verb| {
-            on(verb, direct::follow_one)
-        })
-        .answers(changed()),
-        posts("/unfollow", "The same, undone", |verb| {
+    let place = || sometimes("collection", Shape::text());
+    let one = [
+        sometimes("follows", Shape::Any),
+        sometimes("key", Shape::text()),
+        place(),
+    ];
+    let many = [
+        always("follows", Shape::List(Box::new(Shape::Any))),
+        place(),
+    ];
+    let about = "A person follows, mutes or blocks another, or a key, as the collection has it";
+    [
+        direct_post("/follow", about, &one, |verb| on(verb, direct::follow_one)).answers(changed()),
+        direct_post("/unfollow", "The same, undone", &one, |verb| {
             on(verb, direct::unfollow)
         })
         .answers(changed()),
-        posts(
+        direct_post(
             "/follow-many",
             "A first sign-in: many follows at once",
+            &many,
             |verb| on(verb, direct::follow_many),
         )
         .answers(vec![
@@ -294,17 +337,7 @@ fn direct() -> Vec<Method> {
             always("drawn", Shape::Boolean),
         ])
         .refuses(&[refusal(400, "FollowCount", "too few or too many")]),
-        posts("/tokens", "A token with which a reader reads", |verb| {
-            on(verb, direct::mint)
-        })
-        .answers(vec![
-            always("user", Shape::Any),
-            always("token", Shape::text()),
-            always("expires_at", Shape::format("datetime")),
-        ]),
-    ]);
-    methods.push(direct_feed());
-    methods
+    ]
 }
 
 fn direct_feed() -> Method {
@@ -315,7 +348,11 @@ fn direct_feed() -> Method {
         |verb| on(verb, direct::feed),
     )
     .with([
-        query("cursor", Shape::text(), "the id of the last post had"),
+        query(
+            "cursor",
+            Shape::text(),
+            "the id of the last post had; of a mixed feed `collection/id`",
+        ),
         limit(100, 10),
         query(
             "user",
