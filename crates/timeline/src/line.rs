@@ -187,6 +187,14 @@ impl Line {
         self.shape.store(dropped | shape, Relaxed);
     }
 
+    /// Whether an entry below those of `items_max` was ever let go.
+    #[inline]
+    pub(crate) fn has_dropped(&self, items_max: usize) -> bool {
+        let shape = self.shape.load(Relaxed);
+        let staged = usize::from(self.staged.load(Relaxed));
+        shape & DROPPED != 0 || entries_of(shape) + staged > items_max
+    }
+
     pub(crate) fn set_dropped(&self) {
         let shape = self.shape.load(Relaxed);
         self.shape.store(shape | DROPPED, Relaxed);

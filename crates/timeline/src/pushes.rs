@@ -37,7 +37,7 @@ impl RingsWriter {
     pub(crate) fn new(rings: &Rings) -> Self {
         Self {
             lines: ColumnWriter::default(),
-            slabs: rings.slabs.iter().map(|_| SlabWriter::default()).collect(),
+            slabs: rings.slabs.iter().map(SlabWriter::new).collect(),
             entries: 0,
             rings: 0,
             put_off: Vec::with_capacity(2 * BLOCK),
@@ -53,8 +53,7 @@ impl RingsWriter {
     }
 
     pub(crate) fn bytes(&self, rings: &Rings) -> usize {
-        let slabs = self.slabs.iter().zip(&rings.slabs);
-        let cells: usize = slabs.map(|(writer, slab)| writer.bytes(slab)).sum();
+        let cells: usize = self.slabs.iter().map(SlabWriter::bytes).sum();
         cells + rings.lines.bytes() + rings.floors.bytes()
     }
 
@@ -117,7 +116,7 @@ impl RingsWriter {
     fn push_put_off(&mut self, rings: &Rings, put_off: &[Push], records: &Records) -> u64 {
         let mut written = 0;
         for block in put_off.chunks(BLOCK) {
-            fetch(block.iter().map(|push| self.touch_slow(rings, push.slot)));
+            fetch(block.iter().map(|push| self.touch_slow(push.slot)));
             for &push in block {
                 written += u64::from(self.push_slow(rings, push, records));
             }
@@ -128,29 +127,24 @@ impl RingsWriter {
     /// What a push that its line did not take looks at next, to have it at hand: what a full line
     /// spills over, or the newest of the body, with which a late one may be compared.
     #[inline]
-    fn touch_slow(&self, rings: &Rings, slot: u32) -> u32 {
-        let Some(line) = self.lines.get(slot) else {
+    fn touch_slow(&self, slot: u32) -> u32 {
+        let line = self.lines.get(slot);
+        let Some((line, (kind, ring))) = line.and_then(|line| Some((line, line.place()?))) else {
             return 0;
         };
-        let cells = self.cells(rings, line.place());
-        let cell = match (line.is_full(), line.end().checked_sub(1)) {
-            (true, _) => cells.get(line.end()),
-            (false, Some(newest)) => cells.get(newest),
-            (false, None) => cells.last(),
+        let Some(slab) = self.slabs.get(kind) else {
+            return 0;
         };
-        cell.map_or(0, |cell| cell.load(Relaxed))
+        let (end, last) = (line.end(), slab.width().wrapping_sub(1));
+        let newest = end.wrapping_sub(1).min(last);
+        slab.touch(ring, if line.is_full() { end } else { newest })
     }
 
     /// The cells of a ring's body; none without one.
     #[inline]
-    fn cells(&self, rings: &Rings, place: Option<(usize, u32)>) -> &[AtomicU32] {
-        let Some((kind, ring)) = place else {
-            return &[];
-        };
-        match (self.slabs.get(kind), rings.slabs.get(kind)) {
-            (Some(writer), Some(slab)) => writer.cells(slab, ring),
-            _ => &[],
-        }
+    fn cells(&self, place: Option<(usize, u32)>) -> &[AtomicU32] {
+        let slab = place.and_then(|(kind, ring)| Some((self.slabs.get(kind)?, ring)));
+        slab.map_or(&[], |(slab, ring)| slab.cells(ring))
     }
 
     /// The ring of a slot; `None` if it has none.
@@ -158,7 +152,7 @@ impl RingsWriter {
         let line = self.lines.get(slot)?;
         line.is_open().then(|| Ring {
             line: line.seen(),
-            cells: self.cells(rings, line.place()),
+            cells: self.cells(line.place()),
             after_us: rings.floor_us(slot),
             items_max: rings.items_max,
         })
@@ -185,9 +179,9 @@ impl RingsWriter {
         let Some(line) = self.lines.get(slot) else {
             return;
         };
-        let widest = rings.slabs.len().saturating_sub(1);
+        let widest = self.slabs.len().saturating_sub(1);
         let has_room = line.place().is_some_and(|(kind, _)| {
-            let slab = rings.slabs.get(kind);
+            let slab = self.slabs.get(kind);
             kind == widest || slab.is_some_and(|slab| line.body() < slab.width())
         });
         if !has_room {
@@ -196,7 +190,7 @@ impl RingsWriter {
         let Some(line) = self.lines.get(slot) else {
             return;
         };
-        let cells = self.cells(rings, line.place());
+        let cells = self.cells(line.place());
         let (width, end) = (cells.len(), line.end());
         line.turn(|line| {
             if line.body() == width {
@@ -220,8 +214,8 @@ impl RingsWriter {
         let (Some(place), Some(line)) = (self.take(rings, kind), self.lines.get(slot)) else {
             return;
         };
-        let from = self.cells(rings, old);
-        let to = self.cells(rings, Some((kind, place)));
+        let from = self.cells(old);
+        let to = self.cells(Some((kind, place)));
         for (to, from) in to.iter().zip(from) {
             to.store(from.load(Relaxed), Relaxed);
         }
@@ -280,8 +274,8 @@ impl RingsWriter {
             return false;
         }
         let full = entries >= rings.items_max;
-        let beyond = newer == entries && (full || line.seen().has_dropped(rings.items_max));
-        let cells = self.cells(rings, line.place());
+        let beyond = newer == entries && (full || line.has_dropped(rings.items_max));
+        let cells = self.cells(line.place());
         line.turn(|line| {
             if beyond {
                 // Older than a floor that is, or now becomes, the oldest entry.
@@ -353,7 +347,7 @@ impl RingsWriter {
         let kind = kind.unwrap_or(rings.slabs.len().saturating_sub(1));
         body.place = self.take(rings, kind).map(|ring| (kind, ring));
         body.entries = entries;
-        let cells = self.cells(rings, body.place);
+        let cells = self.cells(body.place);
         body.end = if entries == cells.len() { 0 } else { entries };
         for (cell, &number) in cells.iter().zip(newest_first.iter().rev().take(entries)) {
             cell.store(number, Relaxed);

@@ -63,14 +63,10 @@ impl Slab {
     pub(crate) fn cells<'g>(&self, ring: u32, guard: &'g Guard) -> &'g [AtomicU32] {
         let chunk = self.chunks.get(ring >> self.bits);
         let chunk = chunk.and_then(|chunk| chunk.load(Acquire, guard).as_ref());
-        chunk.map_or(&[], |chunk| self.part(chunk, ring))
-    }
-
-    /// The cells of a ring in its chunk.
-    #[inline]
-    fn part<'a>(&self, chunk: &'a Chunk, ring: u32) -> &'a [AtomicU32] {
         let start = (ring & ((1 << self.bits) - 1)) as usize * self.width;
-        chunk.get(start..start + self.width).unwrap_or(&[])
+        chunk
+            .and_then(|chunk| chunk.get(start..start + self.width))
+            .unwrap_or(&[])
     }
 
     fn chunk(&self) -> Chunk {
@@ -80,9 +76,11 @@ impl Slab {
 }
 
 /// What the one writer knows of a slab.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SlabWriter {
-    /// The same chunks, found with fewer steps.
+    /// The slab's own, and its chunks: found with fewer steps.
+    width: usize,
+    bits: u32,
     chunks: Vec<Option<Shared<Chunk>>>,
     /// Rings in use, chunk by chunk.
     used: Vec<u32>,
@@ -93,6 +91,23 @@ pub(crate) struct SlabWriter {
 }
 
 impl SlabWriter {
+    pub(crate) fn new(slab: &Slab) -> Self {
+        Self {
+            width: slab.width,
+            bits: slab.bits,
+            chunks: Vec::new(),
+            used: Vec::new(),
+            free: BinaryHeap::new(),
+            next: 0,
+            allocated: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
     pub(crate) fn take(&mut self, slab: &Slab) -> u32 {
         let lowest = self.free.pop().map(|Reverse(ring)| ring);
         let ring = lowest.unwrap_or_else(|| {
@@ -116,12 +131,30 @@ impl SlabWriter {
         ring
     }
 
+    /// The chunk of a ring, and where its cells begin there.
+    #[inline]
+    fn place(&self, ring: u32) -> Option<(&[AtomicU32], usize)> {
+        let chunk = self.chunks.get((ring >> self.bits) as usize)?.as_ref()?;
+        let within = (ring & ((1 << self.bits) - 1)) as usize;
+        Some((chunk, within * self.width))
+    }
+
     /// The cells of a ring.
     #[inline]
-    pub(crate) fn cells(&self, slab: &Slab, ring: u32) -> &[AtomicU32] {
-        let chunk = self.chunks.get((ring >> slab.bits) as usize);
-        let chunk = chunk.and_then(Option::as_ref);
-        chunk.map_or(&[], |chunk| slab.part(chunk, ring))
+    pub(crate) fn cells(&self, ring: u32) -> &[AtomicU32] {
+        let cells = self
+            .place(ring)
+            .and_then(|(chunk, start)| chunk.get(start..start + self.width));
+        cells.unwrap_or(&[])
+    }
+
+    /// A cell of a ring, to have it at hand.
+    #[inline]
+    pub(crate) fn touch(&self, ring: u32, at: usize) -> u32 {
+        let cell = self
+            .place(ring)
+            .and_then(|(chunk, start)| chunk.get(start + at));
+        cell.map_or(0, |cell| cell.load(Relaxed))
     }
 
     /// Whether a ring below this one is free.
@@ -133,8 +166,8 @@ impl SlabWriter {
     /// The lowest free ring, taken, with the same cells; `ring` is given back.
     pub(crate) fn sink(&mut self, slab: &Slab, ring: u32) -> u32 {
         let lower = self.take(slab);
-        let cells = self.cells(slab, ring);
-        for (to, from) in self.cells(slab, lower).iter().zip(cells) {
+        let cells = self.cells(ring);
+        for (to, from) in self.cells(lower).iter().zip(cells) {
             to.store(from.load(Relaxed), Relaxed);
         }
         self.give_back(slab, ring);
@@ -156,8 +189,8 @@ impl SlabWriter {
         }
     }
 
-    pub(crate) fn bytes(&self, slab: &Slab) -> usize {
-        self.allocated * (slab.width << slab.bits) * 4 + self.free.capacity() * 4
+    pub(crate) fn bytes(&self) -> usize {
+        self.allocated * (self.width << self.bits) * 4 + self.free.capacity() * 4
     }
 }
 
@@ -167,16 +200,17 @@ mod tests {
 
     #[test]
     fn a_chunk_whose_rings_are_all_free_is_returned_and_made_again() {
-        let (slab, mut writer) = (Slab::new(1 << 18), SlabWriter::default());
+        let slab = Slab::new(1 << 18);
+        let mut writer = SlabWriter::new(&slab);
         let guard = Guard::new();
         let rings: Vec<u32> = (0..9).map(|_| writer.take(&slab)).collect();
-        let before = writer.bytes(&slab);
+        let before = writer.bytes();
         let reading = slab.cells(rings[0], &guard);
         reading[3].store(5, Relaxed);
         for &ring in &rings[..4] {
             writer.give_back(&slab, ring);
         }
-        assert!(writer.bytes(&slab) < before);
+        assert!(writer.bytes() < before);
         assert!(slab.cells(rings[0], &guard).is_empty());
         assert_eq!(reading[3].load(Relaxed), 5, "who reads keeps it");
         let again = writer.take(&slab);

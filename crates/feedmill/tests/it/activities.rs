@@ -320,7 +320,7 @@ fn an_activity_of_direct_records_names_the_person_who_wrote_them() {
          [collections.post]\ncollection = \"app.photos.post\"\nvalidate = false\ndirect = true\n\
          [feeds.home]\ntargets = [\"post\"]\n\
          [feeds.albums]\ninclude_self = true\ntargets = [{ collection = \"post\", merge = \"album\" }]\n\
-         [direct]\nfeed = \"home\"\n[store]\nurl = \"sqlite://store.db\"\n",
+         [direct]\nfeed = \"home\"\nopen = true\n[store]\nurl = \"sqlite://store.db\"\n",
     );
     for id in [7, 8] {
         let body = json!({"user_id": 501, "album": "sea", "createdAt": "2026-05-28T10:00:00Z"});

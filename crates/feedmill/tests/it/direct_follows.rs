@@ -193,7 +193,11 @@ fn a_mixed_feed_shows_and_pages_all_its_collections() {
     let app = App::start(&CONFIG.replace("hide = [\"mute\"]", "hide = [\"mute\"]\nmixed = true"));
     follow(&app, json!({"follows": 501}));
     for minute in 1..=9u64 {
-        let short = if minute % 2 == 0 { "video" } else { "photo" };
+        let short = if minute.is_multiple_of(2) {
+            "video"
+        } else {
+            "photo"
+        };
         // Ids are unique within a collection only.
         let path = format!("{short}/{}", minute.div_ceil(2));
         put(&app, &path, minute, json!({"user_id": 501}));
@@ -233,7 +237,11 @@ fn a_mixed_feed_shows_and_pages_all_its_collections() {
     let expected: Vec<String> = (1..=9)
         .rev()
         .map(|minute: u64| {
-            let short = if minute % 2 == 0 { "video" } else { "photo" };
+            let short = if minute.is_multiple_of(2) {
+                "video"
+            } else {
+                "photo"
+            };
             format!("{short}/{}", minute.div_ceil(2))
         })
         .collect();
@@ -242,11 +250,7 @@ fn a_mixed_feed_shows_and_pages_all_its_collections() {
     for cursor in ["3", "like/1", "video/", "nothing/1"] {
         let path = format!("/feed?cursor={cursor}");
         let (status, answer) = app.ask(Method::GET, &path, Some(&token), None);
-        let bad = cursor != "video/" || answer["message"].as_str().is_some();
-        assert_eq!(
-            (status, &answer["error"], bad),
-            (400, &json!("BadCursor"), true)
-        );
+        assert_eq!((status, &answer["error"]), (400, &json!("BadCursor")));
     }
 }
 

@@ -138,7 +138,8 @@ fn a_reader_who_follows_nothing_yet_listens_and_is_told_of_its_first_follow() {
         "namespace = \"com.example\"\n\
          [collections.follow]\ncollection = \"com.example.follow\"\n{direct}\
          [collections.note]\ncollection = \"com.example.note\"\n{direct}\
-         [feeds.home]\nfollow = \"follow\"\ntargets = [\"note\"]\n"
+         [feeds.home]\nfollow = \"follow\"\ntargets = [\"note\"]\n\
+         [direct]\nopen = true\n"
     ));
     let actor = "did:local:c808";
     let url = format!(

@@ -136,7 +136,7 @@ impl Listener {
         loop {
             let message = self.hear(mill).await;
             let gone = message.get("uri").or(message.get("id"));
-            if gone.and_then(Value::as_str).is_some_and(|it| name(it)) {
+            if gone.and_then(Value::as_str).is_some_and(&name) {
                 break;
             }
         }

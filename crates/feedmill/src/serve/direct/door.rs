@@ -256,6 +256,23 @@ mod tests {
     }
 
     #[test]
+    fn where_others_show_tokens_too_only_ours_are_looked_at() {
+        let check = |token: &str, expected: Result<Caller, &str>| {
+            let mut headers = HeaderMap::new();
+            let value = format!("Bearer {token}").parse().unwrap();
+            headers.insert(header::AUTHORIZATION, value);
+            let found = door().holder(&headers, 0).map_err(|error| error.name);
+            assert_eq!(found, expected, "{token}");
+        };
+        let id = LocalId::Number(404);
+        let (token, _) = door().mint(&id, 0).unwrap();
+        check(&token, Ok(Caller::Reader(id)));
+        check("app", Ok(Caller::App));
+        check("eyJ0.eyJp.c2ln", Ok(Caller::Nobody));
+        check(&format!("{token}x"), Err("InvalidToken"));
+    }
+
+    #[test]
     fn only_the_whole_app_token_is_the_app() {
         assert_eq!(caller(&door(), "app", 0), Ok(Caller::App));
         for token in ["", "ap", "apps", "APP"] {
