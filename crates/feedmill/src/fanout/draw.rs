@@ -64,7 +64,7 @@ impl Drawer {
                 let drawn = self.step(now_us);
                 if now_us - told_us >= TELL_US {
                     told_us = now_us;
-                    self.fanout.tell(self.timelines.stats());
+                    self.fanout.gauges.tell(self.timelines.stats());
                 }
                 match drawn {
                     Ok(true) => {}

@@ -46,7 +46,12 @@ impl Gauges {
         *self.last.lock()
     }
 
-    pub(super) fn tell(&self, stats: Stats, behind: i64) {
+    /// How many changes are still to be drawn, as whoever asks for metrics finds it.
+    pub(super) fn tell_behind(&self, behind: i64) {
+        self.behind.set(behind as f64);
+    }
+
+    pub(super) fn tell(&self, stats: Stats) {
         let numbers = [
             stats.readers as u64,
             stats.entries,
@@ -59,7 +64,6 @@ impl Gauges {
             gauge.set(number as f64);
         }
         self.bytes.set(stats.reader_bytes as f64);
-        self.behind.set(behind as f64);
         self.pushed.absolute(stats.pushes);
         self.pulled.absolute(stats.pulled);
         if let Some(mut last) = self.last.try_lock() {

@@ -153,7 +153,7 @@ impl Fanout {
             registrations,
             gauges: Gauges::new(),
         });
-        fanout.tell(timelines.stats());
+        fanout.gauges.tell(timelines.stats());
         Ok(Some((
             Arc::clone(&fanout),
             Drawer::new(fanout, timelines, engine, waiting),
@@ -400,10 +400,11 @@ impl Fanout {
         self.gauges.last()
     }
 
-    /// Tells what the engine holds, and how far it is behind the store.
-    fn tell(&self, stats: Stats) {
-        let head = self.store.head().unwrap_or_default();
-        self.gauges.tell(stats, (head - self.position()).max(0));
+    /// Tells how far the engine is behind the store.
+    pub fn tell_behind(&self) -> Result<(), StoreError> {
+        let behind = self.store.head()? - self.position();
+        self.gauges.tell_behind(behind.max(0));
+        Ok(())
     }
 }
 

@@ -170,7 +170,7 @@ impl Past {
             return Ok(());
         }
         let live = Arc::clone(&self.live);
-        let drawn = live.store.draw(self.at, DRAW_MAX)?;
+        let drawn = live.store.missed(self.at, DRAW_MAX)?;
         if drawn.gone {
             return self.start(News::Outdated);
         }

@@ -310,7 +310,11 @@ async fn readers(State(server): State<Arc<Server>>) -> Response {
     answer(server, health::readers).await
 }
 
-async fn prometheus() -> Response {
+async fn prometheus(State(server): State<Arc<Server>>) -> Response {
+    if let Some(fanout) = server.fanout.clone() {
+        // Where the store cannot be asked, what was told before stands.
+        drop(tokio::task::spawn_blocking(move || fanout.tell_behind()).await);
+    }
     let text = names::recorder().render();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }

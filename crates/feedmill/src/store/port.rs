@@ -68,8 +68,12 @@ pub trait Outbox: Send + Sync {
     /// The newest outbox position.
     fn head(&self) -> Result<i64, StoreError>;
 
-    /// Changes after `position`, oldest first, at most about `limit`.
+    /// Changes after `position`, oldest first, at most about `limit`. Those who draw wait for nobody
+    /// who reads.
     fn draw(&self, position: i64, limit: usize) -> Result<Drawn, StoreError>;
+
+    /// The same for a reader who missed them.
+    fn missed(&self, position: i64, limit: usize) -> Result<Drawn, StoreError>;
 
     /// Waits until there are changes after `position`, or `patience` is over.
     /// Another process's changes are noticed only by looking, so be patient in small doses.

@@ -28,6 +28,7 @@ mod parked;
 mod pending;
 mod pick;
 mod pile;
+mod pool;
 mod reached;
 mod read;
 mod rebuild;
@@ -48,7 +49,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension, params};
 
 use super::account::{AccountState, Accounting};
@@ -64,10 +64,16 @@ use super::{
     ReferrerQuery, Store, StoreError, Waiting,
 };
 use derive::Ids;
+use pool::Pool;
 use writer::Writer;
 
 /// How many times a reader's page cache the writer has: it touches every index with every record.
 const WRITER_CACHE: u32 = 4;
+
+/// Connections of those who draw: fan-out, live news, search and the log.
+const DRAWERS: usize = 4;
+/// They read what was just written, once.
+const DRAWER_CACHE_MIB: u32 = 1;
 
 /// The embedded store.
 #[derive(Debug)]
@@ -75,14 +81,9 @@ pub(super) struct SqliteStore {
     plan: Arc<Plan>,
     ids: Ids,
     readers: Pool,
+    /// Of those who draw: they wait for no reader.
+    drawers: Pool,
     writer: Writer,
-}
-
-/// Connections that answer reads.
-#[derive(Debug)]
-struct Pool {
-    idle: Mutex<Vec<Connection>>,
-    freed: Condvar,
 }
 
 impl SqliteStore {
@@ -129,17 +130,16 @@ impl SqliteStore {
         ids: Ids,
     ) -> Result<Self, StoreError> {
         let plan = Arc::new(plan);
-        let idle = (0..settings.readers.get())
-            .map(|_| place.connect(settings.cache_mib))
-            .collect::<Result<Vec<_>, _>>()?;
+        let pool = |count: usize, cache_mib: u32| {
+            let connections = (0..count).map(|_| place.connect(cache_mib));
+            Ok::<_, StoreError>(Pool::of(connections.collect::<Result<_, _>>()?))
+        };
         Ok(Self {
+            readers: pool(settings.readers.get().into(), settings.cache_mib)?,
+            drawers: pool(DRAWERS, DRAWER_CACHE_MIB)?,
             writer: Writer::start(connection, Arc::clone(&plan), ids.clone(), settings)?,
             plan,
             ids,
-            readers: Pool {
-                idle: Mutex::new(idle),
-                freed: Condvar::new(),
-            },
         })
     }
 
@@ -151,24 +151,23 @@ impl SqliteStore {
         }
     }
 
-    /// Runs `read` in one snapshot on a pooled connection.
+    /// Runs `read` in one snapshot, as soon as a reader's connection is free.
     fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, StoreError> {
-        let mut idle = self.readers.idle.lock();
-        let mut connection = loop {
-            match idle.pop() {
-                Some(connection) => break connection,
-                None => self.readers.freed.wait(&mut idle),
-            }
-        };
-        drop(idle);
-        let result = connection.transaction().and_then(|tx| {
+        self.read_on(&self.readers, read)
+    }
+
+    fn read_on<T>(
+        &self,
+        pool: &Pool,
+        read: impl FnOnce(&Connection) -> Result<T, Error>,
+    ) -> Result<T, StoreError> {
+        let result = pool.lend(|connection| {
+            let tx = connection.transaction()?;
             rebuild::hold(&tx, &self.ids)?;
             let value = read(&tx)?;
             tx.commit()?;
             Ok(value)
         });
-        self.readers.idle.lock().push(connection);
-        self.readers.freed.notify_one();
         result.map_err(sql)
     }
 }
@@ -236,6 +235,12 @@ impl Outbox for SqliteStore {
     }
 
     fn draw(&self, position: i64, limit: usize) -> Result<Drawn, StoreError> {
+        self.read_on(&self.drawers, |connection| {
+            outbox::draw(connection, position, limit)
+        })
+    }
+
+    fn missed(&self, position: i64, limit: usize) -> Result<Drawn, StoreError> {
         self.read(|connection| outbox::draw(connection, position, limit))
     }
 
@@ -252,7 +257,9 @@ impl Outbox for SqliteStore {
     }
 
     fn load(&self, lane_max: usize, visit: &mut dyn FnMut(Loaded<'_>)) -> Result<i64, StoreError> {
-        self.read(|connection| load::load(connection, &self.plan, &self.ids, lane_max, visit))
+        self.read_on(&self.drawers, |connection| {
+            load::load(connection, &self.plan, &self.ids, lane_max, visit)
+        })
     }
 
     fn follows(

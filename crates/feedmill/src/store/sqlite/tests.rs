@@ -1,5 +1,9 @@
 //! What pages cost, in steps: the same however many records there are.
 
+use std::sync::Barrier;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
 use crate::config::Config;
 use crate::config::collection::Match;
 use crate::effort;
@@ -7,7 +11,7 @@ use crate::store::batch::{Batch, Commit, Item, Op, Put, Verdict};
 use crate::store::filter::{Field, Filter, Operand, Test};
 use crate::store::ladder::Steps;
 use crate::store::page::{CountMin, FeedQuery, Lens, ListQuery, Position, Sort};
-use crate::store::{self, ReferrerQuery, SharedStore};
+use crate::store::{self, Outbox, Plan, ReferrerQuery, SharedStore};
 
 const POST: &str = "com.example.post";
 const LIKE: &str = "com.example.like";
@@ -273,4 +277,33 @@ fn no_page_costs_more_as_the_store_grows() {
     for ((what, small), (_, large)) in small.into_iter().zip(large) {
         effort::is_flat(what, small, large);
     }
+}
+
+/// Pages of the store may be slow, and hold every connection of theirs. The timelines are drawn all
+/// the same.
+#[test]
+fn who_draws_waits_for_no_reader() {
+    let config = Config::parse(CONFIG).unwrap();
+    let store = super::SqliteStore::open(&config.store, Plan::new(&config)).unwrap();
+    let store = &store;
+    let readers = config.store.readers.get();
+    let (reading, released) = (Barrier::new(readers + 1), Barrier::new(readers + 1));
+    let (drawn, told) = channel();
+    std::thread::scope(|scope| {
+        for _ in 0..readers {
+            scope.spawn(|| {
+                store.read(|_| {
+                    reading.wait();
+                    released.wait();
+                    Ok(())
+                })
+            });
+        }
+        reading.wait();
+        scope.spawn(move || drawn.send(store.draw(0, 10).is_ok()));
+        // Long enough for a machine that is asleep; it would wait for ever.
+        let told = told.recv_timeout(Duration::from_secs(60));
+        released.wait();
+        assert_eq!(told, Ok(true));
+    });
 }
