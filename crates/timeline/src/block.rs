@@ -9,39 +9,62 @@
 //! put between others moves its neighbours, and whoever reads them meanwhile
 //! must find that out and begin anew.
 
-use crate::sorted::room_after;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Numbers a block may hold.
 pub(crate) const BLOCK_MAX: usize = 4096;
 
+/// Cells of a short strip, which is one cache line with all that belongs to it.
+const SHORT: usize = 6;
+
 /// A strip of cells, of which those from `start` to `end` hold numbers.
 #[derive(Debug)]
 pub(crate) struct Block {
     start: AtomicU32,
     end: AtomicU32,
-    cells: Box<[AtomicU32]>,
+    /// Most outboxes need no more.
+    short: [AtomicU32; SHORT],
+    /// Empty if the short ones are used.
+    long: Box<[AtomicU32]>,
 }
 
 impl Block {
-    /// These numbers, with `before` free cells in front of them and `behind` after them.
-    fn with_room(numbers: impl Iterator<Item = u32>, before: usize, behind: usize) -> Self {
-        let cells: Vec<AtomicU32> = std::iter::repeat_n(0, before)
-            .chain(numbers)
-            .chain(std::iter::repeat_n(0, behind))
-            .map(AtomicU32::new)
-            .collect();
-        Self {
+    /// These numbers, with `before` free cells in front of them and `behind` or more after them.
+    fn with_room(
+        numbers: impl ExactSizeIterator<Item = u32>,
+        before: usize,
+        behind: usize,
+    ) -> Self {
+        let end = before + numbers.len();
+        let long = match end + behind {
+            cells if cells <= SHORT => 0,
+            cells => cells,
+        };
+        let block = Self {
             start: AtomicU32::new(before as u32),
-            end: AtomicU32::new((cells.len() - behind) as u32),
-            cells: cells.into_boxed_slice(),
+            end: AtomicU32::new(end as u32),
+            short: Default::default(),
+            long: (0..long).map(|_| AtomicU32::new(0)).collect(),
+        };
+        for (at, number) in (before..end).zip(numbers) {
+            block.set(at, number);
+        }
+        block
+    }
+
+    #[inline]
+    fn strip(&self) -> &[AtomicU32] {
+        if self.long.is_empty() {
+            &self.short
+        } else {
+            &self.long
         }
     }
 
     /// One number, with a little room behind it.
     pub(crate) fn of(number: u32) -> Self {
-        Self::with_room(std::iter::once(number), 0, room_after(0) - 1)
+        Self::with_room(std::iter::once(number), 0, SHORT - 1)
     }
 
     /// One number, with all the room there can be in front of it.
@@ -51,8 +74,7 @@ impl Block {
 
     /// The same numbers, with more room where the next goes.
     pub(crate) fn roomier(&self, in_front: bool) -> Self {
-        let len = self.len();
-        let room = room_after(len) - len;
+        let room = (self.len() / 2).max(2);
         let (before, behind) = if in_front { (room, 0) } else { (0, room) };
         Self::with_room(self.iter(), before, behind)
     }
@@ -60,7 +82,7 @@ impl Block {
     /// The numbers of a range, with room behind them.
     pub(crate) fn part(&self, from: usize, to: usize) -> Self {
         let numbers = self.iter().skip(from).take(to.saturating_sub(from));
-        Self::with_room(numbers, 0, room_after(BLOCK_MAX / 2) - BLOCK_MAX / 2)
+        Self::with_room(numbers, 0, BLOCK_MAX / 8)
     }
 
     #[inline]
@@ -78,13 +100,13 @@ impl Block {
     /// What a cell holds.
     #[inline]
     pub(crate) fn cell(&self, at: usize) -> u32 {
-        self.cells
+        self.strip()
             .get(at)
             .map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
     fn set(&self, at: usize, number: u32) {
-        if let Some(cell) = self.cells.get(at) {
+        if let Some(cell) = self.strip().get(at) {
             cell.store(number, Ordering::Relaxed);
         }
     }
@@ -107,7 +129,7 @@ impl Block {
     }
 
     /// Those at hand now, oldest first.
-    fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+    fn iter(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         let (start, end) = self.ends();
         (start..end).map(|at| self.cell(at))
     }
@@ -136,7 +158,7 @@ impl Block {
     /// Adds a number at the new end; false if there is no room.
     pub(crate) fn append(&self, number: u32) -> bool {
         let (_, end) = self.ends();
-        if end >= self.cells.len() {
+        if end >= self.strip().len() {
             return false;
         }
         self.set(end, number);
@@ -149,7 +171,7 @@ impl Block {
         let (start, end) = self.ends();
         let at = start + place;
         let (below, above) = (place, end.saturating_sub(at));
-        let (room_below, room_above) = (start > 0, end < self.cells.len());
+        let (room_below, room_above) = (start > 0, end < self.strip().len());
         if room_above && (above <= below || !room_below) {
             for to in (at + 1..=end).rev() {
                 self.set(to, self.cell(to - 1));
@@ -192,6 +214,11 @@ impl Block {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_short_block_is_one_cache_line_with_what_keeps_it() {
+        assert_eq!(size_of::<Block>() + 2 * size_of::<usize>(), 64);
+    }
 
     #[test]
     fn a_block_agrees_with_a_list_at_both_ends_and_between() {

@@ -150,10 +150,34 @@ pub(crate) struct LaneWriter {
     pub(crate) lane: Arc<Lane>,
     pub(crate) records: RecordsWriter,
     pub(crate) rings: RingsWriter,
-    outbox_free: Vec<u32>,
-    outbox_next: u32,
+    outboxes: Places,
     /// Gone, but perhaps still in some list.
     pub(crate) removed: Vec<u32>,
+}
+
+/// Which places for outboxes are free.
+#[derive(Debug, Default)]
+struct Places {
+    free: Vec<u32>,
+    next: u32,
+}
+
+impl Places {
+    /// Puts a record into the outbox of a key, which is given a place if it has none.
+    fn publish(&mut self, lane: &Lane, key: u32, number: u32, time_us: i64, guard: &Guard) {
+        let place = lane.tips.slot(key);
+        let mut tip = Tip::unpack(place.load(Relaxed));
+        if tip.second == 0 {
+            tip.outbox = self.free.pop().unwrap_or_else(|| {
+                self.next += 1;
+                self.next - 1
+            });
+        }
+        tip.second = tip.second.max(second_at_or_after(time_us));
+        let outbox = lane.outboxes.slot(tip.outbox);
+        outbox.insert(number, &lane.records, guard);
+        place.store(tip.pack(), Release);
+    }
 }
 
 impl LaneWriter {
@@ -163,8 +187,7 @@ impl LaneWriter {
             records: RecordsWriter::default(),
             rings: RingsWriter::new(&lane.rings),
             lane,
-            outbox_free: Vec::new(),
-            outbox_next: 0,
+            outboxes: Places::default(),
             removed: Vec::new(),
         }
     }
@@ -202,16 +225,14 @@ impl LaneWriter {
                 &many
             }
         };
-        let lane = Arc::clone(&self.lane);
         if let Some(known) = self.records.number_of(id) {
-            if lane
-                .records
-                .says(known, record.time_us, record.uri, author, keys)
-            {
+            let records = &self.lane.records;
+            if records.says(known, record.time_us, record.uri, author, keys) {
                 return Err(Inserted::Repeated);
             }
             self.take_out(known, journal, guard);
         }
+        let lane = &*self.lane;
         if !lane.is_loading() && record.time_us <= lane.floor_us() {
             return Err(Inserted::Below);
         }
@@ -230,24 +251,10 @@ impl LaneWriter {
         );
         lane.window.insert(number, &lane.records, guard);
         for &key in keys {
-            self.publish(key, number, record.time_us, guard);
+            self.outboxes
+                .publish(lane, key, number, record.time_us, guard);
         }
         Ok(number)
-    }
-
-    fn publish(&mut self, key: u32, number: u32, time_us: i64, guard: &Guard) {
-        let place = self.lane.tips.slot(key);
-        let mut tip = Tip::unpack(place.load(Relaxed));
-        if tip.second == 0 {
-            tip.outbox = self.outbox_free.pop().unwrap_or_else(|| {
-                self.outbox_next += 1;
-                self.outbox_next - 1
-            });
-        }
-        tip.second = tip.second.max(second_at_or_after(time_us));
-        let outbox = self.lane.outboxes.slot(tip.outbox);
-        outbox.insert(number, &self.lane.records, guard);
-        place.store(tip.pack(), Release);
     }
 
     /// Marks a record gone; the sweep clears it out of the lists.
@@ -315,7 +322,7 @@ impl LaneWriter {
             if outbox.is_empty(guard) {
                 place.store(Tip::default().pack(), Release);
                 outbox.clear();
-                self.outbox_free.push(tip.outbox);
+                self.outboxes.free.push(tip.outbox);
             }
         }
         self.records.free(&lane.records, number);

@@ -10,7 +10,7 @@
 //! is kept once and counted, the key is a number, and the odd key that is no
 //! TID is kept as text, counted as well.
 
-use crate::column::{Column, OwnColumn};
+use crate::column::Column;
 use crate::shards::Shards;
 use sdd::{AtomicOwned, Guard, Owned, Tag};
 use std::cmp::Ordering as Order;
@@ -84,22 +84,40 @@ fn tid_letters(number: u64) -> [u8; TID_LEN] {
 }
 
 /// Bytes of a text that lie in its cache line; a prefix of the public network has 57.
-const SHORT_MAX: usize = 63;
+const SHORT_MAX: usize = 59;
 /// Words of a cache line.
 const WORDS: usize = 8;
+/// Where the uses stand in the first word, behind the length.
+const USES_SHIFT: u32 = 8;
+const USES: u64 = (u32::MAX as u64) << USES_SHIFT;
+/// Bytes before the text.
+const HEAD: usize = 5;
 
-/// A text in one cache line, unless it is long: its length, then its bytes.
+/// A text in one cache line, unless it is long: its length, how often it is used, then its bytes.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Kept([AtomicU64; WORDS]);
 
 impl Kept {
-    /// Holds `text`; false if it is too long, and then says so.
+    /// Uses; 0 if the place is free.
+    fn uses(&self) -> u32 {
+        let [head, ..] = &self.0;
+        ((head.load(Ordering::Relaxed) & USES) >> USES_SHIFT) as u32
+    }
+
+    /// Writes down how often it is used. For the one writer.
+    fn set_uses(&self, uses: u32) {
+        let [head, ..] = &self.0;
+        let rest = head.load(Ordering::Relaxed) & !USES;
+        head.store(rest | u64::from(uses) << USES_SHIFT, Ordering::Relaxed);
+    }
+
+    /// Holds `text`, used once; false if it is too long, and then says so.
     fn set(&self, text: &str) -> bool {
         let mut bytes = [0; WORDS * 8];
         let fits = text.len() <= SHORT_MAX;
-        let [length, short @ ..] = &mut bytes;
-        *length = text.len().min(SHORT_MAX + 1) as u8;
+        let [length, uses, _, _, _, short @ ..] = &mut bytes;
+        (*length, *uses) = (text.len().min(SHORT_MAX + 1) as u8, 1);
         if let Some(short) = short.get_mut(..text.len()) {
             short.copy_from_slice(text.as_bytes());
         }
@@ -116,8 +134,9 @@ impl Kept {
         for (word, bytes) in self.0.iter().zip(bytes.as_chunks_mut::<8>().0) {
             *bytes = word.load(Ordering::Relaxed).to_le_bytes();
         }
-        let [length, short @ ..] = &bytes;
-        take(short.get(..usize::from(*length)))
+        let (head, short) = bytes.split_at(HEAD);
+        let length = head.first().copied().unwrap_or_default();
+        take(short.get(..usize::from(length)))
     }
 }
 
@@ -158,8 +177,6 @@ impl Texts {
 /// What the one writer knows of texts.
 #[derive(Debug, Default)]
 struct TextsWriter {
-    /// Uses of each number; 0 if it is free.
-    counts: OwnColumn<u32>,
     /// Numbers by hash.
     numbers: Shards<u32>,
     /// Numbers of texts whose hash another has; practically none.
@@ -172,7 +189,7 @@ struct TextsWriter {
 impl TextsWriter {
     fn find(&self, texts: &Texts, hash: u64, text: &str) -> Option<u32> {
         let number = *self.numbers.get(hash)?;
-        if self.is(texts, number, text) {
+        if Self::is(texts, number, text) {
             return Some(number);
         }
         self.twins.get(text).copied()
@@ -181,14 +198,14 @@ impl TextsWriter {
     fn keep(&mut self, texts: &Texts, text: &str) -> u32 {
         let hash = self.hasher.hash_one(text);
         if let Some(number) = self.find(texts, hash, text) {
-            *self.counts.slot(number) += 1;
+            let kept = texts.kept.slot(number);
+            kept.set_uses(kept.uses() + 1);
             return number;
         }
         let number = self.free.pop().unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
         });
-        *self.counts.slot(number) = 1;
         if !texts.kept.slot(number).set(text) {
             let long = Owned::new(text.to_owned());
             let place = texts.long.slot(number);
@@ -204,26 +221,28 @@ impl TextsWriter {
 
     /// Whether `number` is in use and stands for `text`.
     #[inline]
-    fn is(&self, texts: &Texts, number: u32, text: &str) -> bool {
-        self.counts.get(number).is_some_and(|&count| count > 0)
+    fn is(texts: &Texts, number: u32, text: &str) -> bool {
+        texts.kept.get(number).is_some_and(|kept| kept.uses() > 0)
             && texts.read(number, |kept| kept == text.as_bytes())
     }
 
     /// Counts one more use of `number` if that is what `text` is.
-    fn keep_same(&mut self, texts: &Texts, number: u32, text: &str) -> bool {
-        if !self.is(texts, number, text) {
+    fn keep_same(texts: &Texts, number: u32, text: &str) -> bool {
+        if !Self::is(texts, number, text) {
             return false;
         }
-        *self.counts.slot(number) += 1;
+        let kept = texts.kept.slot(number);
+        kept.set_uses(kept.uses() + 1);
         true
     }
 
     fn drop_one(&mut self, texts: &Texts, number: u32) {
-        let Some(count) = self.counts.get_mut(number) else {
+        let Some(kept) = texts.kept.get(number) else {
             return;
         };
-        *count = count.saturating_sub(1);
-        if *count > 0 {
+        let uses = kept.uses().saturating_sub(1);
+        kept.set_uses(uses);
+        if uses > 0 {
             return;
         }
         let text = texts.read(number, |kept| String::from_utf8_lossy(kept).into_owned());
@@ -306,7 +325,7 @@ impl UrisWriter {
         let cut = uri.rfind('/').map_or(0, |slash| slash + 1);
         let (prefix, key) = uri.split_at_checked(cut).unwrap_or(("", uri));
         let prefix = match like {
-            Some(like) if self.prefixes.keep_same(&uris.prefixes, like, prefix) => like,
+            Some(like) if TextsWriter::keep_same(&uris.prefixes, like, prefix) => like,
             _ => self.prefixes.keep(&uris.prefixes, prefix),
         };
         match tid_number(key) {
@@ -376,8 +395,8 @@ mod tests {
         for (text, &number) in texts.iter().zip(&numbers) {
             assert!(kept.read(number, |kept| kept == text.as_bytes()));
             assert_eq!(writer.keep(&kept, text), number);
-            assert!(writer.keep_same(&kept, number, text));
-            assert!(!writer.keep_same(&kept, number, "other"));
+            assert!(TextsWriter::keep_same(&kept, number, text));
+            assert!(!TextsWriter::keep_same(&kept, number, "other"));
         }
         for &number in numbers.iter().chain(&numbers).chain(&numbers) {
             writer.drop_one(&kept, number);
@@ -389,7 +408,10 @@ mod tests {
                 .is_some_and(|it| !it.is_null(Ordering::Relaxed))
         };
         assert!(!numbers.iter().any(long));
-        assert!(!writer.keep_same(&kept, 5, &texts[5]), "nobody uses it");
+        assert!(
+            !TextsWriter::keep_same(&kept, 5, &texts[5]),
+            "nobody uses it"
+        );
         assert_eq!(size_of::<Kept>(), 64);
     }
 

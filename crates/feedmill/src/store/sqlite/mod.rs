@@ -135,7 +135,7 @@ impl SqliteStore {
             Ok::<_, StoreError>(Pool::of(connections.collect::<Result<_, _>>()?))
         };
         Ok(Self {
-            readers: pool(settings.readers.get().into(), settings.cache_mib)?,
+            readers: pool(settings.readers.get(), settings.cache_mib)?,
             drawers: pool(DRAWERS, DRAWER_CACHE_MIB)?,
             writer: Writer::start(connection, Arc::clone(&plan), ids.clone(), settings)?,
             plan,
