@@ -14,7 +14,7 @@
 //! Most followed keys have one active reader and nothing else to remember, so
 //! that reader stands in the index itself and only the others have a [`Key`].
 
-use crate::ahead::fetch;
+use crate::ahead::ask;
 use crate::column::OwnColumn;
 use crate::shards::Quick;
 use crate::sorted::Sorted;
@@ -103,10 +103,18 @@ impl<'a> Followers<'a> {
             .chain(many.into_iter().flatten())
     }
 
-    /// Some of them, to have them at hand.
+    /// Asks for what tells who they are.
     #[inline]
-    pub(crate) fn touch(&self) -> u32 {
-        self.many.map_or(0, Sorted::touch)
+    pub(crate) fn ask_list(&self) {
+        ask(self.many);
+    }
+
+    /// Asks for some of them.
+    #[inline]
+    pub(crate) fn ask_some(&self) {
+        if let Some(many) = self.many {
+            many.ask_first();
+        }
     }
 }
 
@@ -171,10 +179,10 @@ impl Audience {
         }
     }
 
-    /// What the index says of a key, to have it at hand.
+    /// Asks for what the index says of a key.
     #[inline]
-    pub(crate) fn touch(&self, key: u32) -> u32 {
-        self.seats.get(key).map_or(0, |seat| seat.0)
+    pub(crate) fn ask(&self, key: u32) {
+        ask(self.seats.get(key));
     }
 
     /// Whether the key's records are left to reads.
@@ -257,12 +265,12 @@ impl Audience {
         }
     }
 
-    /// Fetches what joining these keys will need, so that the waits overlap.
+    /// Asks for what joining these keys will need, so that the waits overlap.
     pub(crate) fn warm(&self, keys: &[u32]) {
-        fetch(keys.iter().map(|&key| self.touch(key)));
-        let found = keys.iter().filter_map(|&key| self.key(key));
-        fetch(found.clone().map(|key| key.readers.len()));
-        fetch(found.map(|key| key.readers.touch_last()));
+        keys.iter().for_each(|&key| self.ask(key));
+        let found = keys.iter().map(|&key| self.key(key));
+        found.clone().for_each(ask);
+        found.flatten().for_each(|key| key.readers.ask_last());
     }
 
     pub(crate) fn join(&mut self, key: u32, slot: u32) {

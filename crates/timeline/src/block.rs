@@ -9,11 +9,15 @@
 //! put between others moves its neighbours, and whoever reads them meanwhile
 //! must find that out and begin anew.
 
+use crate::ahead::ask;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Numbers a block may hold.
-pub(crate) const BLOCK_MAX: usize = 4096;
+/// Numbers after which another block is begun. A list of blocks is copied when one comes or goes, so
+/// there should be few of them; but many where tests are run, which would never meet a second one.
+pub(crate) const BLOCK_MAX: usize = if cfg!(debug_assertions) { 8 } else { 1 << 14 };
+/// Numbers a block may hold: late ones come to it when the next has begun already.
+pub(crate) const CROWDED: usize = BLOCK_MAX + BLOCK_MAX / 8;
 
 /// Cells of a short strip, which is one cache line with all that belongs to it.
 const SHORT: usize = 6;
@@ -74,7 +78,8 @@ impl Block {
 
     /// The same numbers, with more room where the next goes.
     pub(crate) fn roomier(&self, in_front: bool) -> Self {
-        let room = (self.len() / 2).max(2);
+        let room = (self.len() / 2).min(CROWDED.saturating_sub(self.len()));
+        let room = room.max(2);
         let (before, behind) = if in_front { (room, 0) } else { (0, room) };
         Self::with_room(self.iter(), before, behind)
     }
@@ -153,6 +158,13 @@ impl Block {
             }
         }
         start..low
+    }
+
+    /// Asks for the cell at the new end.
+    #[inline]
+    pub(crate) fn ask_end(&self) {
+        let (_, end) = self.ends();
+        ask(self.long.get(end));
     }
 
     /// Adds a number at the new end; false if there is no room.

@@ -8,6 +8,7 @@
 //! Each feed and target has a lane of its own, so feeds cannot leak into each
 //! other: there is no place where they could meet.
 
+use crate::ahead::ask;
 use crate::column::Column;
 use crate::journal::{Change, Journal};
 use crate::pushes::RingsWriter;
@@ -122,6 +123,12 @@ impl Lane {
     fn tip(&self, key: u32) -> Tip {
         let word = self.tips.get(key);
         word.map_or_else(Tip::default, |word| Tip::unpack(word.load(Acquire)))
+    }
+
+    /// Asks for the tip of a key.
+    #[inline]
+    pub(crate) fn ask_tip(&self, key: u32) {
+        ask(self.tips.get(key));
     }
 
     /// See [`Tip::second`].
@@ -318,7 +325,8 @@ impl LaneWriter {
             let Some(outbox) = lane.outboxes.get(tip.outbox).filter(|_| tip.second != 0) else {
                 continue;
             };
-            outbox.remove(number, &lane.records, guard);
+            let was_there = outbox.remove(number, &lane.records, guard);
+            debug_assert!(was_there, "an outbox holds a record until it is buried");
             if outbox.is_empty(guard) {
                 place.store(Tip::default().pack(), Release);
                 outbox.clear();

@@ -78,12 +78,6 @@ pub(crate) struct Seen {
 }
 
 impl Line {
-    /// A word of the line, to have it at hand.
-    #[inline]
-    pub(crate) fn touch(&self) -> u32 {
-        u32::from(self.staged.load(Relaxed))
-    }
-
     /// The line as it is now; what the one writer looks at, or what a look is made of.
     #[inline]
     pub(crate) fn seen(&self) -> Seen {

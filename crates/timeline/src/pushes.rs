@@ -5,10 +5,11 @@
 //! Out:   [`Rings`] as pages see them, and how many entries there are.
 //! Never: a wait for who reads a ring; a change but a push outside a turn.
 //!
-//! Nearly all of a push is the wait for memory. So pushes come in blocks: the
-//! lines of a block are fetched together, then written.
+//! Nearly all of a push is the wait for memory. So the lines of later pushes are
+//! asked for while earlier ones are written; and a push that needs more than its
+//! line asks for that and is put off until it has come.
 
-use crate::ahead::fetch;
+use crate::ahead::ask;
 use crate::column::ColumnWriter;
 use crate::line::{KEPT_MAX, Line, SPILL, STAGED_MAX, Seen};
 use crate::records::Records;
@@ -19,8 +20,10 @@ use std::cmp::Ordering;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Pushes whose lines are fetched together; as many as a processor has under way.
-const BLOCK: usize = 256;
+/// Lines that are asked for before the first of them is needed; as many as a processor has under way.
+const AHEAD: usize = 32;
+/// Pushes that are put off until what they need has come.
+const PUT_OFF: usize = 64;
 
 /// What the one writer knows of rings.
 #[derive(Debug)]
@@ -40,7 +43,7 @@ impl RingsWriter {
             slabs: rings.slabs.iter().map(SlabWriter::new).collect(),
             entries: 0,
             rings: 0,
-            put_off: Vec::with_capacity(2 * BLOCK),
+            put_off: Vec::with_capacity(PUT_OFF),
         }
     }
 
@@ -66,10 +69,24 @@ impl RingsWriter {
         records: &Records,
     ) -> u64 {
         let mut put_off = std::mem::take(&mut self.put_off);
-        let mut written = 0;
-        for block in pushes.chunks(BLOCK) {
-            written += self.push_block(rings.items_max, block.iter().map(&push), &mut put_off);
-            if put_off.len() >= BLOCK {
+        let (mut written, mut more) = (0, 0);
+        let mut ahead = pushes.iter().map(&push);
+        for later in ahead.by_ref().take(AHEAD) {
+            ask(self.lines.get(later.slot));
+        }
+        for push in pushes.iter().map(&push) {
+            if let Some(later) = ahead.next() {
+                ask(self.lines.get(later.slot));
+            }
+            let line = self.lines.get(push.slot);
+            if let Some(entries) = line.and_then(|line| line.push(push.number, push.time_us)) {
+                written += 1;
+                more += u64::from(entries < rings.items_max);
+                continue;
+            }
+            ask(line.and_then(|line| self.next_cell(line)));
+            put_off.push(push);
+            if put_off.len() >= PUT_OFF {
                 written += self.push_put_off(rings, &put_off, records);
                 put_off.clear();
             }
@@ -77,67 +94,29 @@ impl RingsWriter {
         written += self.push_put_off(rings, &put_off, records);
         put_off.clear();
         self.put_off = put_off;
-        written
-    }
-
-    /// The product's inner loop; how many were written.
-    ///
-    /// A branch taken wrongly throws away the fetches begun behind it. So the
-    /// lines of a block are fetched without any, then what a line takes by
-    /// itself is written, and the rest is put off until there is a block of it.
-    #[inline]
-    fn push_block(
-        &mut self,
-        items_max: usize,
-        block: impl Iterator<Item = Push> + Clone,
-        put_off: &mut Vec<Push>,
-    ) -> u64 {
-        let lines = block.clone().map(|push| self.lines.get(push.slot));
-        fetch(lines.map(|line| line.map_or(0, Line::touch)));
-        let before = put_off.len();
-        let (mut made, mut more) = (0, 0);
-        for push in block {
-            let entries = self
-                .lines
-                .get(push.slot)
-                .and_then(|line| line.push(push.number, push.time_us));
-            made += 1;
-            match entries {
-                Some(entries) => more += u64::from(entries < items_max),
-                None => put_off.push(push),
-            }
-        }
         self.entries += more;
-        made - (put_off.len() - before) as u64
+        written
     }
 
     /// Does what was put off, in its order. A full line puts off all that follows, and a late
     /// record finds its place whenever it comes; so nothing could pass it meanwhile.
     fn push_put_off(&mut self, rings: &Rings, put_off: &[Push], records: &Records) -> u64 {
         let mut written = 0;
-        for block in put_off.chunks(BLOCK) {
-            fetch(block.iter().map(|push| self.touch_slow(push.slot)));
-            for &push in block {
-                written += u64::from(self.push_slow(rings, push, records));
-            }
+        for &push in put_off {
+            written += u64::from(self.push_slow(rings, push, records));
         }
         written
     }
 
-    /// What a push that its line did not take looks at next, to have it at hand: what a full line
-    /// spills over, or the newest of the body, with which a late one may be compared.
+    /// What a push that its line did not take looks at next: what a full line spills over, or the
+    /// newest of the body, with which a late one may be compared.
     #[inline]
-    fn touch_slow(&self, slot: u32) -> u32 {
-        let line = self.lines.get(slot);
-        let Some((line, (kind, ring))) = line.and_then(|line| Some((line, line.place()?))) else {
-            return 0;
-        };
-        let Some(slab) = self.slabs.get(kind) else {
-            return 0;
-        };
+    fn next_cell(&self, line: &Line) -> Option<&AtomicU32> {
+        let (kind, ring) = line.place()?;
+        let slab = self.slabs.get(kind)?;
         let (end, last) = (line.end(), slab.width().wrapping_sub(1));
         let newest = end.wrapping_sub(1).min(last);
-        slab.touch(ring, if line.is_full() { end } else { newest })
+        slab.cell(ring, if line.is_full() { end } else { newest })
     }
 
     /// The cells of a ring's body; none without one.
@@ -249,9 +228,6 @@ impl RingsWriter {
         let Some(line) = self.lines.get(slot).filter(|line| line.is_open()) else {
             return false;
         };
-        if time_us <= rings.floor_us(slot) {
-            return false;
-        }
         // Late records are seldom very late: most belong among the newest.
         let (staged, newest) = line.newest();
         let entries = (line.body() + staged).min(rings.items_max);
@@ -267,6 +243,10 @@ impl RingsWriter {
         if newer == staged
             && let Some(ring) = self.ring(rings, slot)
         {
+            // Whatever is above an entry is above the floor.
+            if time_us <= ring.after_us {
+                return false;
+            }
             newer = ring.newer_than(push, newer, records);
             there = ring.nth(newer);
         }

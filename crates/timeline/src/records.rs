@@ -294,7 +294,7 @@ impl Records {
     #[inline]
     pub(crate) fn touch_uri(&self, number: u32) -> u32 {
         let prefix = self.prefix(number);
-        prefix.map_or(0, |prefix| self.touch_prefix(prefix))
+        prefix.map_or(0, |prefix| self.uris.touch(prefix))
     }
 
     /// The number of the text that a record's URI begins with.
@@ -302,10 +302,10 @@ impl Records {
         Some(self.rows.get(number)?.prefix.load(Relaxed) & PREFIX)
     }
 
-    /// Some of the text of a prefix, to have it at hand.
+    /// Asks for some of the text of a prefix.
     #[inline]
-    pub(crate) fn touch_prefix(&self, prefix: u32) -> u32 {
-        self.uris.touch(prefix)
+    pub(crate) fn ask_prefix(&self, prefix: u32) {
+        self.uris.ask(prefix);
     }
 
     pub(crate) fn position(&self, number: u32) -> Position {

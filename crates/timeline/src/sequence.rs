@@ -13,7 +13,7 @@
 //! does not disturb it; anything else may, and then it has to begin anew:
 //! [`Sequence::turn`] tells.
 
-use crate::block::{BLOCK_MAX, Block};
+use crate::block::{BLOCK_MAX, Block, CROWDED};
 use crate::records::{Position, Records};
 use sdd::{AtomicOwned, AtomicShared, Guard, Owned, Shared, Tag};
 use std::cmp::Ordering;
@@ -87,9 +87,10 @@ impl<'g> Blocks<'g> {
         let time_us = records.time_us(number);
         let is_older = |one: u32| records.compare_at(one, number, time_us) == Ordering::Less;
         let newest = self.last();
+        // The first of a block may be the one.
         let near = (newest.saturating_sub(1)..=newest).rev().find(|&at| {
             let first = self.block(at).and_then(Block::first);
-            first.is_some_and(is_older)
+            first.is_some_and(|first| first == number || is_older(first))
         });
         let at = near.unwrap_or_else(|| self.block_where(|last| !is_older(last)));
         let block = self.block(at);
@@ -143,7 +144,12 @@ impl Sequence {
     }
 
     pub(crate) fn newest(&self, guard: &Guard) -> Option<u32> {
-        self.newest.load(Acquire, guard).as_ref()?.last()
+        self.newest_block(guard)?.last()
+    }
+
+    #[inline]
+    pub(crate) fn newest_block<'g>(&self, guard: &'g Guard) -> Option<&'g Block> {
+        self.newest.load(Acquire, guard).as_ref()
     }
 
     pub(crate) fn oldest(&self, guard: &Guard) -> Option<u32> {
@@ -236,8 +242,8 @@ impl Sequence {
             self.edit_older(blocks, |older| {
                 older.insert(0, Shared::new(Block::last_of(number)))
             });
-        } else if block.len() >= BLOCK_MAX {
-            let half = BLOCK_MAX / 2;
+        } else if block.len() >= CROWDED {
+            let half = block.len() / 2;
             let (lower, upper) = (block.part(0, half), block.part(half, block.len()));
             let put = match place.checked_sub(half) {
                 Some(place) => upper.insert(place, number),
@@ -288,10 +294,13 @@ impl Sequence {
             drop(self.newest.swap((Some(first), Tag::None), Release));
             return;
         };
-        if newest.append(number) {
-            return;
-        }
-        if newest.len() < BLOCK_MAX {
+        if newest.len() >= BLOCK_MAX {
+            self.moving(|| {
+                let next = Shared::new(Block::of(number));
+                let (full, _) = self.newest.swap((Some(next), Tag::None), Release);
+                self.edit_older(&self.blocks(guard), |older| older.extend(full));
+            });
+        } else if !newest.append(number) {
             // Who walks the old one does not miss what was added after it began.
             let roomier = newest.roomier(false);
             let put = roomier.append(number);
@@ -300,13 +309,7 @@ impl Sequence {
                 self.newest
                     .swap((Some(Shared::new(roomier)), Tag::None), Release),
             );
-            return;
         }
-        self.moving(|| {
-            let next = Shared::new(Block::of(number));
-            let (full, _) = self.newest.swap((Some(next), Tag::None), Release);
-            self.edit_older(&self.blocks(guard), |older| older.extend(full));
-        });
     }
 
     fn drop_empty(&self, blocks: &Blocks<'_>, at: usize) {
@@ -452,6 +455,21 @@ mod tests {
         oldest_first.reverse();
         assert_eq!(oldest_first, rest);
         assert!(sequence.is_empty(&guard));
+    }
+
+    #[test]
+    fn the_first_of_a_block_is_found() {
+        let times: Vec<i64> = (0..3 * BLOCK_MAX as i64).collect();
+        let (records, numbers) = records(&times);
+        let sequence = Sequence::default();
+        let guard = Guard::new();
+        for &number in &numbers {
+            assert!(sequence.insert(number, &records, &guard));
+        }
+        for first in [2 * BLOCK_MAX, BLOCK_MAX, 0] {
+            assert!(!sequence.insert(numbers[first], &records, &guard));
+            assert!(sequence.remove(numbers[first], &records, &guard));
+        }
     }
 
     #[test]

@@ -148,13 +148,11 @@ impl SlabWriter {
         cells.unwrap_or(&[])
     }
 
-    /// A cell of a ring, to have it at hand.
+    /// A cell of a ring.
     #[inline]
-    pub(crate) fn touch(&self, ring: u32, at: usize) -> u32 {
-        let cell = self
-            .place(ring)
-            .and_then(|(chunk, start)| chunk.get(start + at));
-        cell.map_or(0, |cell| cell.load(Relaxed))
+    pub(crate) fn cell(&self, ring: u32, at: usize) -> Option<&AtomicU32> {
+        let (chunk, start) = self.place(ring)?;
+        chunk.get(start + at)
     }
 
     /// Whether a ring below this one is free.

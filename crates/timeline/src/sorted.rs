@@ -13,6 +13,7 @@
 //! for truth as well: a background fan-out remembers the number it has come to
 //! and goes on from there whatever was added or removed in between.
 
+use crate::ahead::ask;
 use std::sync::Arc;
 
 const BLOCK_MAX: usize = 1024;
@@ -176,18 +177,18 @@ impl Sorted {
         std::iter::once(tail).chain(rest.iter().map(|block| block.as_slice()))
     }
 
-    /// The smallest members, to have them at hand: two cache lines of them.
+    /// Asks for the smallest members: two cache lines of them.
     #[inline]
-    pub(crate) fn touch(&self) -> u32 {
-        let first = self.first.first().copied().unwrap_or(0);
-        first ^ self.first.get(16).copied().unwrap_or(0)
+    pub(crate) fn ask_first(&self) {
+        ask(self.first.first());
+        ask(self.first.get(16));
     }
 
-    /// The largest member, to have it at hand.
+    /// Asks for the largest member.
     #[inline]
-    pub(crate) fn touch_last(&self) -> u32 {
+    pub(crate) fn ask_last(&self) {
         let last = self.rest().last().map_or(&self.first, |block| block);
-        last.last().copied().unwrap_or(0)
+        ask(last.last());
     }
 
     /// All members, ascending, in slices.

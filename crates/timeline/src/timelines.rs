@@ -322,6 +322,12 @@ impl Timelines {
     /// for another to end.
     pub fn step(&mut self, now_us: i64, work: usize) -> bool {
         let mut waiting = false;
+        let guard = Guard::new();
+        if guard.has_garbage() {
+            // What was replaced goes as soon as nobody reads it, not every few hundred changes:
+            // rings of millions that widen together leave gigabytes behind.
+            guard.accelerate();
+        }
         let share = (work / self.feeds.len().max(1) / 4).max(1);
         let due = Due {
             ttl_us: self.settings.ttl_us,

@@ -10,6 +10,7 @@
 //! is kept once and counted, the key is a number, and the odd key that is no
 //! TID is kept as text, counted as well.
 
+use crate::ahead::ask;
 use crate::column::Column;
 use crate::shards::Shards;
 use sdd::{AtomicOwned, Guard, Owned, Tag};
@@ -291,6 +292,12 @@ impl Uris {
             self.keys
                 .read(packed.tail as u32, |key| text.extend_from_slice(key));
         }
+    }
+
+    /// Asks for some of the text of a prefix.
+    #[inline]
+    pub(crate) fn ask(&self, prefix: u32) {
+        ask(self.prefixes.kept.get(prefix));
     }
 
     /// Some of the text of a prefix, to have it at hand.
