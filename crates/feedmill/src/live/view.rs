@@ -158,8 +158,9 @@ impl View {
                 record,
                 uri,
                 live,
+                moved,
                 lanes,
-            } if *live => {
+            } if *live || *moved => {
                 let mut places = lanes
                     .iter()
                     .filter(|place| routes.leads(place.lane, self.feed));

@@ -16,6 +16,9 @@ pub enum Change {
         uri: String,
         /// Happened just now; false for backfill, which never enters the live stream.
         live: bool,
+        /// It stood elsewhere until now, or under other keys: who saw it go is told where it is.
+        #[serde(default)]
+        moved: bool,
         #[serde(default)]
         lanes: Vec<Published>,
     },

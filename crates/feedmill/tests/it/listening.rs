@@ -61,6 +61,24 @@ async fn whoever_is_cut_off_within_a_change_is_told_the_rest_of_it() {
 }
 
 /// `name`: where an entry of the feed is.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_that_was_missed_and_moves_a_record_is_told_as_removal_and_entry() {
+    let mill = Mill::start(&text("")).await;
+    follow(&mill, "1", ANN);
+    let mut socket = listen(&mill, "timeline", None).await;
+    assert_eq!(next(&mut socket).await["type"], "start");
+    let at = |time: &str| json!({"text": "one", "createdAt": time});
+    let one = mill.put(ANN, "post", "one", &at("2026-03-05T10:00:30Z"));
+    is_entry(&next(&mut socket).await, &one);
+    mill.backfill(ANN, "post", "one", &at("2026-03-05T10:00:10Z"));
+    is_removal(&next(&mut socket).await, &one);
+    let message = next(&mut socket).await;
+    is_entry(&message, &one);
+    let time = &message["record"]["value"]["createdAt"];
+    assert_eq!(time, "2026-03-05T10:00:10Z", "{message}");
+    mill.river.stop().await;
+}
+
 async fn check_takedown(feed: &str, name: &str) {
     let links =
         "[feeds.links]\ntargets = [{ collection = \"link\", keys = [\"author\", \"set\"] }]\n";

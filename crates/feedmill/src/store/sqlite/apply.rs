@@ -201,6 +201,7 @@ impl Apply<'_> {
         let links = reference::to_text(&put.links)?;
         let mut place_again = true;
         let mut stands_there = false;
+        let mut moved = false;
         let id = match &stored {
             Some(old) => {
                 if old.state == LIVE {
@@ -210,7 +211,8 @@ impl Apply<'_> {
                     if !stands_there {
                         self.memory.authored.remove(&at.authored(old.id, old.time));
                     }
-                    place_again = self.unplace_if_moved(at, old, time, put, &was.derived)?;
+                    moved = self.unplace_if_moved(at, old, time, put, &was.derived)?;
+                    place_again = moved;
                 } else {
                     *self.live.entry(at.collection).or_default() += 1;
                 }
@@ -247,6 +249,7 @@ impl Apply<'_> {
             record: id,
             uri: at.uri.clone(),
             live: stamp.live,
+            moved,
             lanes,
         });
         Ok(())

@@ -10,7 +10,7 @@
 
 use crate::store::change::{Change, Grouped, Published};
 
-/// What a change is, and whether what it says of itself (`live`, `visible`) holds. Nothing is zero.
+/// What a change is, and whether what it says of itself (`live`, `moved`, `visible`) holds. Nothing is zero.
 const PUT: u8 = 1;
 const PUT_LIVE: u8 = 2;
 const DELETE: u8 = 3;
@@ -20,6 +20,8 @@ const REGROUP: u8 = 6;
 const REGROUP_LIVE: u8 = 7;
 const HIDDEN: u8 = 8;
 const VISIBLE: u8 = 9;
+const MOVED: u8 = 10;
+const MOVED_LIVE: u8 = 11;
 
 /// Appends a change.
 pub(super) fn write(to: &mut Vec<u8>, change: &Change) {
@@ -28,9 +30,15 @@ pub(super) fn write(to: &mut Vec<u8>, change: &Change) {
             record,
             uri,
             live,
+            moved,
             lanes,
         } => {
-            to.push(if *live { PUT_LIVE } else { PUT });
+            to.push(match (moved, live) {
+                (false, false) => PUT,
+                (false, true) => PUT_LIVE,
+                (true, false) => MOVED,
+                (true, true) => MOVED_LIVE,
+            });
             place(to, *record, uri, lanes);
         }
         Change::Delete { record, uri, lanes } => {
@@ -124,10 +132,11 @@ fn read_change(from: &mut &[u8]) -> Option<Change> {
     let (kind, rest) = from.split_first()?;
     *from = rest;
     Some(match *kind {
-        PUT | PUT_LIVE => Change::Put {
+        PUT | PUT_LIVE | MOVED | MOVED_LIVE => Change::Put {
             record: read_number(from)?,
             uri: read_text(from)?,
-            live: *kind == PUT_LIVE,
+            live: matches!(*kind, PUT_LIVE | MOVED_LIVE),
+            moved: matches!(*kind, MOVED | MOVED_LIVE),
             lanes: read_list(from, read_published)?,
         },
         DELETE => Change::Delete {
@@ -237,14 +246,20 @@ mod tests {
         let groups = || proptest::collection::vec(grouped(), 0..3);
         let three = || any::<(i64, i64, i64)>();
         prop_oneof![
-            (any::<i64>(), ".{0,40}", any::<bool>(), lanes()).prop_map(
-                |(record, uri, live, lanes)| Change::Put {
+            (
+                any::<i64>(),
+                ".{0,40}",
+                any::<bool>(),
+                any::<bool>(),
+                lanes()
+            )
+                .prop_map(|(record, uri, live, moved, lanes)| Change::Put {
                     record,
                     uri,
                     live,
+                    moved,
                     lanes
-                }
-            ),
+                }),
             (any::<i64>(), ".{0,40}", lanes()).prop_map(|(record, uri, lanes)| Change::Delete {
                 record,
                 uri,
