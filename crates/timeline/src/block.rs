@@ -13,9 +13,10 @@ use crate::ahead::ask;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Numbers after which another block is begun. A list of blocks is copied when one comes or goes, so
-/// there should be few of them; but many where tests are run, which would never meet a second one.
-pub(crate) const BLOCK_MAX: usize = if cfg!(debug_assertions) { 8 } else { 1 << 14 };
+/// Numbers after which another block is begun. With few, the list of blocks is long, which is copied
+/// when one comes or goes; with many, a number put between others moves many. Where tests are run
+/// they are short, or no test would meet a second one.
+pub(crate) const BLOCK_MAX: usize = if cfg!(debug_assertions) { 8 } else { 1 << 13 };
 /// Numbers a block may hold: late ones come to it when the next has begun already.
 pub(crate) const CROWDED: usize = BLOCK_MAX + BLOCK_MAX / 8;
 
