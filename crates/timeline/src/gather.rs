@@ -39,12 +39,6 @@ impl Candidate<'_> {
             one.cmp(&two).then(self.lane_at.cmp(&other.lane_at))
         })
     }
-
-    /// Whether both have the same time and URI.
-    pub(crate) fn shares_place_with(&self, other: &Self) -> bool {
-        self.time_us == other.time_us
-            && self.lane.records.uri(self.number) == other.lane.records.uri(other.number)
-    }
 }
 
 /// A candidate at the head of the source it came from.

@@ -9,7 +9,8 @@
 //!
 //! Visibility is decided here: a delete, an unfollow, a mute or a takedown
 //! has only flipped a bit or edited a set. Candidates may therefore be
-//! invisible; a page looks at no more than `page_scan_max` of them.
+//! invisible; a page looks at no more than `page_scan_max`, and is left to the
+//! store if that does not fill it.
 
 use crate::accounts::Accounts;
 use crate::gather::{Candidate, Gather};
@@ -80,6 +81,9 @@ pub enum Read<T = Page> {
     Cold,
     /// Some of the page may lie below the floor: the store must answer all of it.
     Below,
+    /// Too much of what the page would have to look at is gone or hidden: the
+    /// store, which meets little of that, must answer it.
+    Sparse,
     /// What the page is made of changed again and again while it was read: the
     /// store must answer it.
     Busy,
@@ -232,15 +236,6 @@ impl<'a> Floor<'a> {
         self.after_us == i64::MIN && self.oldest.is_empty()
     }
 
-    /// Whether the place of a gone record may have another below the floor.
-    fn hides_a_twin_of(&self, candidate: &Candidate<'_>) -> bool {
-        candidate.lane.records.is_gone(candidate.number)
-            && self
-                .oldest
-                .iter()
-                .any(|oldest| oldest.candidate().shares_place_with(candidate))
-    }
-
     fn is_above(&self, candidate: &Candidate<'_>) -> bool {
         self.is_after(candidate)
             && self
@@ -310,16 +305,12 @@ fn fill_from<'a>(
     for candidate in candidates {
         *lowest_us = candidate.time_us.min(*lowest_us);
         let full = entries.len() >= limit;
-        // A record and its replacement share a place; a cursor must not part them.
-        let is_twin = || last.is_some_and(|last| last.shares_place_with(&candidate));
-        if looked_at >= limits.looked_at && !is_twin() {
-            return short(entries, last, floor);
-        }
-        if !is_above(&candidate) {
-            return if full {
-                short(entries, last, floor)
-            } else {
-                Read::Below
+        let is_above = is_above(&candidate);
+        if looked_at >= limits.looked_at || !is_above {
+            return match is_above {
+                _ if full => full_page(entries, last),
+                true => Read::Sparse,
+                false => Read::Below,
             };
         }
         let Some(row) = candidate.lane.records.row(candidate.number) else {
@@ -327,7 +318,7 @@ fn fill_from<'a>(
         };
         if view.shows(candidate.lane, candidate.number, &row) {
             if full {
-                return short(entries, last, floor);
+                return full_page(entries, last);
             }
             entries.push(Entry {
                 id: RecordId(row.id),
@@ -349,19 +340,13 @@ fn fill_from<'a>(
         });
     }
     if entries.len() >= limit {
-        return short(entries, last, floor);
+        return full_page(entries, last);
     }
     Read::Below
 }
 
-/// A page that ends before its sources do.
-///
-/// Where a gone record is the oldest of a ring, its replacement may stand at
-/// the same place, just below the floor; a cursor there would pass it by.
-fn short(entries: Vec<Entry>, last: Option<Candidate<'_>>, floor: &Floor<'_>) -> Read {
-    if last.is_some_and(|last| floor.hides_a_twin_of(&last)) {
-        return Read::Below;
-    }
+/// A page that ends before its sources do, after the last of its entries.
+fn full_page(entries: Vec<Entry>, last: Option<Candidate<'_>>) -> Read {
     Read::Page(Page {
         entries,
         next: last.map(|last| last.lane.records.position(last.number)),

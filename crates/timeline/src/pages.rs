@@ -194,6 +194,7 @@ impl Pages {
                 Read::Page(page) => take(&moment, page),
                 Read::Cold => return Read::Cold,
                 Read::Below => return Read::Below,
+                Read::Sparse => return Read::Sparse,
                 Read::Busy => continue,
             };
             let quiet = feed

@@ -288,8 +288,7 @@ impl Feed {
                 looked_at: reading.window_scan_max.min(view.follows.len() / 4).max(1),
             };
             attempt.filled(fill(&mut gather, view, &floor, limits));
-            let is_short = matches!(&attempt.read, Read::Page(page) if page.entries.len() < request.limit && page.next.is_some());
-            if !is_short {
+            if attempt.read != Read::Sparse {
                 return;
             }
             // Too few of the window's records are followed: the outboxes know which.

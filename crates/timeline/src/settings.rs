@@ -45,7 +45,7 @@ pub struct Settings {
     pub sync_threshold: usize,
     /// A reader not seen for this long hibernates.
     pub ttl_us: i64,
-    /// Candidates a page may look at before it is returned short.
+    /// Candidates a page may look at before it is left to the store.
     pub page_scan_max: usize,
     /// Records a scan may look at before the outboxes are asked instead; at most
     /// a quarter of the reader's keys, so that trying costs little.
@@ -81,7 +81,7 @@ impl Default for Settings {
             window_bytes_max: 2 << 30,
             reader_bytes_max: 8 << 30,
             fanout_jobs_max: 65_536,
-            removed_max: 65_536,
+            removed_max: 8_192,
             changes_max: 65_536,
         }
     }

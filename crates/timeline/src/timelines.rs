@@ -400,7 +400,6 @@ mod tests {
                     targets: vec![target(5), target(1)],
                     include_self: false,
                 }],
-                page_scan_max: 1,
                 removed_max: 1,
                 ..Settings::default()
             },

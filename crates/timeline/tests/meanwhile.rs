@@ -63,7 +63,7 @@ fn page(pages: &Pages, reader: u32) -> Option<Vec<u64>> {
     });
     match ids {
         Read::Page(ids) => Some(ids),
-        Read::Below | Read::Busy => None,
+        Read::Below | Read::Sparse | Read::Busy => None,
         Read::Cold => panic!("all readers are active"),
     }
 }
@@ -288,7 +288,7 @@ fn last_page(pages: &Pages) -> Option<(bool, usize)> {
     });
     match read {
         Read::Page(page) => Some(page),
-        Read::Cold | Read::Below | Read::Busy => None,
+        Read::Cold | Read::Below | Read::Sparse | Read::Busy => None,
     }
 }
 

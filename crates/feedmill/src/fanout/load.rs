@@ -20,6 +20,7 @@ pub(super) const GROUP: i64 = 1 << 62;
 /// What the engine is told of the configuration.
 pub(super) fn engine_settings(settings: &config::Timelines, plan: &Plan) -> Settings {
     let bytes = settings.memory_mib << 20;
+    let defaults = Settings::default();
     Settings {
         feeds: plan
             .feeds
@@ -39,9 +40,10 @@ pub(super) fn engine_settings(settings: &config::Timelines, plan: &Plan) -> Sett
         pull_above: settings.pull_above,
         scan_above: settings.scan_above,
         ttl_us: i64::from(settings.ttl_days) * 86_400_000_000,
+        page_scan_max: settings.page_scan_max.min(defaults.page_scan_max),
         window_bytes_max: bytes / 4,
         reader_bytes_max: bytes / 4 * 3,
-        ..Settings::default()
+        ..defaults
     }
 }
 

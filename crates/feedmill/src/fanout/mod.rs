@@ -199,7 +199,7 @@ impl Fanout {
         let take = |moment: &Moment<'_>, page| of_visible(moment, request.reader, page, take);
         Ok(match self.pages.read(&request, take) {
             Read::Page(taken) => Some(taken),
-            Read::Below | Read::Busy => None,
+            Read::Below | Read::Sparse | Read::Busy => None,
             Read::Cold => self.cold(&request, reader, &take)?,
         })
     }
@@ -213,7 +213,7 @@ impl Fanout {
         let take = |moment: &Moment<'_>, page| of_visible(moment, request.reader, page, take);
         match self.pages.read(&request, take) {
             Read::Page(taken) => Some(taken),
-            Read::Below | Read::Cold | Read::Busy => None,
+            Read::Below | Read::Sparse | Read::Cold | Read::Busy => None,
         }
     }
 
@@ -349,7 +349,7 @@ impl Fanout {
         };
         let found = match self.pages.read_cold(request, &cold, take) {
             Read::Page(taken) => Some(taken),
-            Read::Below | Read::Cold | Read::Busy => None,
+            Read::Below | Read::Sparse | Read::Cold | Read::Busy => None,
         };
         let registration = Registration {
             feed: request.feed,

@@ -67,6 +67,7 @@ mod seeds;
 mod semble;
 mod settle;
 mod skeleton;
+mod sparse;
 mod store;
 mod stream_faults;
 mod subscribe;

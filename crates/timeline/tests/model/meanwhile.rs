@@ -171,7 +171,7 @@ impl Scene {
         let to = self.pages.position();
         let (placed, (page, uris)) = match read {
             Read::Page(page) => page,
-            Read::Cold | Read::Below => return None,
+            Read::Cold | Read::Below | Read::Sparse => return None,
             Read::Busy => {
                 self.tell(Told::Busy);
                 return None;
@@ -219,8 +219,7 @@ impl Scene {
             let timeline::RecordId(id) = entry.id;
             (id, entry.time_us, entry.target, uri.as_str())
         });
-        let shortened = self.settings.page_scan_max < 10_000;
-        let full = page.next.is_none() || shortened || page.entries.len() == wish.limit;
+        let full = page.next.is_none() || page.entries.len() == wish.limit;
         full && wanted.eq(found)
     }
 }

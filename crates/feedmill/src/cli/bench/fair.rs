@@ -126,7 +126,7 @@ fn newest(pages: &Pages, request: &Request<'_>) -> Option<u64> {
     });
     match newest {
         Read::Page(id) => Some(id),
-        Read::Cold | Read::Below | Read::Busy => None,
+        Read::Cold | Read::Below | Read::Sparse | Read::Busy => None,
     }
 }
 

@@ -19,14 +19,16 @@ use crate::serve::error::XrpcError;
 use crate::serve::feed::{self, Wanted};
 use crate::serve::params::Params;
 use crate::serve::{Answer, Server};
+use crate::store::Lens;
 use crate::store::plan::FeedTarget;
 use crate::store::shown::{Shown, ShownPage};
-use crate::store::{Lens, Position};
 
 /// Posts of a page where the reader does not say.
 const POSTS: usize = 10;
 /// Posts of the largest page.
 const POSTS_MAX: usize = 100;
+/// How often the search for posts goes on that would fill a page.
+const SEARCHES_MAX: usize = 20;
 
 /// One page.
 pub(super) fn get(asked: &Asked<'_>, params: &Params) -> Result<Answer, XrpcError> {
@@ -43,14 +45,10 @@ pub(super) fn get(asked: &Asked<'_>, params: &Params) -> Result<Answer, XrpcErro
         None => None,
     };
     let targets = wanted.targets.clone();
-    let page = feed::page(asked.server, &Wanted { before, ..wanted })?;
+    let page = filled(asked.server, Wanted { before, ..wanted })?;
     let posts = posts(asked.server, &targets, &page)?;
     let last = page.rows.last().map(|row| row.position());
-    // A page cut short by `page_scan_max` goes on from where the search stopped.
-    let next: Option<Position> = match &page.next {
-        Some(next) => Some(next.clone()),
-        None => last,
-    };
+    let next = last.or_else(|| page.next.clone());
     let next = next.and_then(|position| name(&targets, &position.uri));
     Ok(Answer::json(
         json!({
@@ -60,6 +58,26 @@ pub(super) fn get(asked: &Asked<'_>, params: &Params) -> Result<Answer, XrpcErro
         })
         .to_string(),
     ))
+}
+
+/// A page that is full, or the last.
+///
+/// Elsewhere a page may end where `page_scan_max` ended the search, and its cursor says where that
+/// was. An id cannot: what stood there may stand elsewhere by the time it comes back.
+fn filled(server: &Server, mut wanted: Wanted<'_>) -> Result<ShownPage, XrpcError> {
+    let limit = wanted.limit;
+    let mut page = feed::page(server, &wanted)?;
+    for _ in 0..SEARCHES_MAX {
+        wanted.limit = limit.saturating_sub(page.rows.len());
+        if wanted.limit == 0 || page.next.is_none() {
+            break;
+        }
+        wanted.before = page.next;
+        let more = feed::page(server, &wanted)?;
+        page.rows.extend(more.rows);
+        page.next = more.next;
+    }
+    Ok(page)
 }
 
 /// Reads a first page, after which the reader's timeline is in memory.
