@@ -188,6 +188,16 @@ fn page(server: &Server, wanted: &Wanted<'_>) -> Result<ActivityPage, XrpcError>
         None => ("store", server.store.activities(&wanted.query)?),
     };
     metrics::counter!(crate::metrics::PAGES, "from" => from).increment(1);
+    let query = &wanted.query;
+    let is_cut = page.next.is_some() && page.activities.len() < query.feed.limit;
+    if is_cut && query.skip > 0 {
+        // Who counts pages would take the rest of this one for the next.
+        return Err(XrpcError::invalid(format!(
+            "page {} lies beyond the {} entries that one request looks at; read page 1 and go on by nextCursor",
+            query.skip / query.feed.limit.max(1) + 1,
+            query.feed.scan_max
+        )));
+    }
     Ok(page)
 }
 

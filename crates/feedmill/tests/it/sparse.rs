@@ -122,3 +122,65 @@ fn posts_below_many_of_others_are_reached_by_who_follows_thousands() {
     let expected: Vec<u64> = (1..=20).rev().collect();
     assert_eq!(all(&app), expected);
 }
+
+#[test]
+fn a_numbered_page_that_is_not_found_at_once_is_refused_and_the_cursor_leads_there() {
+    let config = r#"
+namespace = "com.example"
+[collections.follow]
+collection = "com.example.follow"
+validate = false
+direct = true
+[collections.photo]
+collection = "com.example.photo"
+validate = false
+direct = true
+[collections.link]
+collection = "com.example.link"
+validate = false
+direct = true
+[feeds.home]
+targets = ["photo"]
+[feeds.merged]
+include_self = true
+targets = [
+    { collection = "photo", merge = "about", activity = "PHOTO" },
+    { collection = "link", merge = "about", activity = "LINK" },
+]
+[direct]
+feed = "home"
+open = true
+[timelines]
+page_scan_max = 200
+"#;
+    let app = App::start(config);
+    let act = |short: &str, id: u64, minute: u64| {
+        let time = format!("2026-01-01T{:02}:{:02}:00Z", minute / 60, minute % 60);
+        let body = json!({"user_id": AUTHOR, "about": format!("{short} {id}"), "createdAt": time});
+        app.act(Method::PUT, &format!("/records/{short}/{id}"), body);
+    };
+    for id in 1..=2 {
+        act("link", id, id);
+    }
+    for id in 1..=MANY {
+        act("photo", id, 10 + id);
+    }
+    let path =
+        format!("/xrpc/com.example.getFollowingFeed?actor={AUTHOR}&activityTypes=LINK&limit=1");
+    let (status, answer) = app.get(&format!("{path}&page=2"));
+    assert_eq!(status, 400, "{answer}");
+    let message = answer["message"].as_str().unwrap();
+    assert!(message.contains("nextCursor"), "{message}");
+    let mut found = 0;
+    let mut cursor = String::new();
+    loop {
+        let (status, page) = app.get(&format!("{path}{cursor}"));
+        assert_eq!(status, 200, "{page}");
+        found += page["activities"].as_array().unwrap().len();
+        match page["nextCursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(found, 2);
+}
