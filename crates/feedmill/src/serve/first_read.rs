@@ -117,6 +117,8 @@ async fn of(server: &Arc<Server>, first: &FirstReads, feed: &str, actor: &str) -
                 known.insert(actor.to_owned(), ());
                 return None;
             }
+            // Its page is empty because it is hidden. That may end, so it is not remembered.
+            FirstRead::Hidden => return None,
             FirstRead::Failed => return Some(Word::Failed),
             FirstRead::Unknown => return Some(Word::Later),
             FirstRead::Waiting if Instant::now() >= until => return Some(Word::Running),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use feedmill::clock::Clock;
 use feedmill::config::Config;
+use feedmill::fanout::{Drawer, Fanout};
 use feedmill::river::{River, Role, Start};
 use feedmill::store::AccountStatus;
 use feedmill::store::account::FirstRead;
@@ -348,4 +349,101 @@ async fn where_as_many_wait_as_may_the_page_says_later_until_one_is_given_up_or_
     });
     assert_eq!(word(BOB).await, None);
     check(carol, "running").await;
+}
+
+const HIDDEN: [AccountStatus; 4] = [
+    AccountStatus::Takendown,
+    AccountStatus::Suspended,
+    AccountStatus::Deactivated,
+    AccountStatus::Deleted,
+];
+
+/// Two feeds served to Bob, by a server that remembers what it can.
+struct Served {
+    desk: Desk,
+    drawer: Option<Drawer>,
+    address: String,
+    /// `#account` events so far.
+    events: i64,
+}
+
+impl Served {
+    async fn new(in_memory: bool) -> Self {
+        let desk = Desk::new(&format!("{FEEDS}{CALM}"));
+        let fanout = Fanout::open(&desk.config.timelines, 1, &desk.store).unwrap();
+        let (fanout, drawer) = fanout.filter(|_| in_memory).unzip();
+        let address = crate::desk::listen(desk.server(fanout)).await;
+        Self {
+            desk,
+            drawer,
+            address,
+            events: 0,
+        }
+    }
+
+    /// The network says how Bob's account stands, and pages show it.
+    fn says(&mut self, status: AccountStatus) {
+        self.events += 1;
+        self.desk.apply(Item::Account {
+            did: BOB.into(),
+            status,
+            time_us: self.events,
+        });
+        let now_us = self.desk.now_us();
+        while self
+            .drawer
+            .as_mut()
+            .is_some_and(|it| it.step(now_us).unwrap())
+        {}
+    }
+
+    /// Bob reads both feeds.
+    #[track_caller]
+    fn check(&self, expected: Option<&str>) -> impl Future<Output = ()> {
+        let place = std::panic::Location::caller();
+        async move {
+            for feed in ["timeline", "calm"] {
+                let of = format!("com.example.getFeed?feed={feed}&actor={BOB}");
+                let url = format!("{}/xrpc/{of}", self.address);
+                let page: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
+                let word = page.get("backfill").and_then(Value::as_str);
+                assert_eq!(word, expected, "{place}: {page}");
+            }
+        }
+    }
+
+    /// His repository comes, at a revision that never changes.
+    fn comes(&self) {
+        let body = format!("{{\"subject\":\"{ALICE}\"}}");
+        let follow = Op {
+            collection: "com.example.follow".into(),
+            rkey: "f".into(),
+            verdict: self.desk.check(BOB, "follow", "f", 5, &body),
+        };
+        snapshot(&self.desk, BOB, vec![follow]);
+        assert!(self.desk.has(BOB, "follow", "f"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_while_it_is_hidden_is_fetched_when_it_is_seen_again() {
+    for (status, in_memory) in HIDDEN.into_iter().flat_map(|it| [(it, true), (it, false)]) {
+        println!("{status:?}, timelines in memory: {in_memory}");
+        let mut served = Served::new(in_memory).await;
+        served.says(status);
+        served.check(None).await;
+        assert!(served.desk.store.broken_accounts(9).unwrap().is_empty());
+        served.says(AccountStatus::Active);
+        served.check(Some("running")).await;
+        assert_eq!(served.desk.store.broken_accounts(9).unwrap(), [BOB]);
+        gave_up(&served.desk, BOB);
+        served.check(Some("failed")).await;
+        // What failed before it was hidden is tried again after it.
+        served.says(status);
+        served.check(None).await;
+        served.says(AccountStatus::Active);
+        served.check(Some("running")).await;
+        served.comes();
+        served.check(None).await;
+    }
 }
