@@ -370,8 +370,8 @@ struct Served {
 impl Served {
     async fn new(in_memory: bool) -> Self {
         let desk = Desk::new(&format!("{FEEDS}{CALM}"));
-        let fanout = Fanout::open(&desk.config.timelines, 1, &desk.store).unwrap();
-        let (fanout, drawer) = fanout.filter(|_| in_memory).unzip();
+        let open = || Fanout::open(&desk.config.timelines, 1, &desk.store).unwrap();
+        let (fanout, drawer) = in_memory.then(open).flatten().unzip();
         let address = crate::desk::listen(desk.server(fanout)).await;
         Self {
             desk,
@@ -446,4 +446,57 @@ async fn who_reads_while_it_is_hidden_is_fetched_when_it_is_seen_again() {
         served.comes();
         served.check(None).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_back_is_fetched_again_if_it_was_deleted_and_only_then() {
+    for (status, in_memory) in HIDDEN.into_iter().flat_map(|it| [(it, true), (it, false)]) {
+        println!("{status:?}, timelines in memory: {in_memory}");
+        let mut served = Served::new(in_memory).await;
+        served.comes();
+        served.check(None).await;
+        served.says(status);
+        served.check(None).await;
+        served.says(AccountStatus::Active);
+        let deleted = status == AccountStatus::Deleted;
+        served.check(deleted.then_some("running")).await;
+        assert_eq!(served.desk.has(BOB, "follow", "f"), !deleted);
+        served.comes();
+        served.check(None).await;
+        // Deleted while it was hidden anyway, and seen again by way of another state.
+        served.says(AccountStatus::Suspended);
+        served.check(None).await;
+        served.says(AccountStatus::Deleted);
+        served.says(AccountStatus::Deactivated);
+        served.check(None).await;
+        served.says(AccountStatus::Throttled);
+        served.check(Some("running")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_is_asked_again_for_a_reader_who_was_hidden_and_for_one_who_was_deleted() {
+    let (network, river, reader, follows) =
+        quiet(&[("bind = ", "first_read_ms = 20000\nbind = ")]).await;
+    let path = format!("getFeed?feed=timeline&actor={}", reader.replace('%', "%25"));
+    let says = |time_us, status| {
+        let did = reader.clone();
+        let item = Item::Account {
+            did,
+            status,
+            time_us,
+        };
+        river.store.commit(Batch::of_no_source(time_us, item))
+    };
+    for (time_us, status) in [(1, AccountStatus::Deactivated), (3, AccountStatus::Deleted)] {
+        says(time_us, status).unwrap();
+        let page = until(&river, &path, |page| page["records"] == json!([])).await;
+        assert_eq!(page.get("backfill"), None, "{page}");
+        assert_eq!(followed(&river, &reader), 0, "{status:?}");
+        says(time_us + 1, AccountStatus::Active).unwrap();
+        // The page is of memory, which hears of it a moment later.
+        until(&river, &path, |_| followed(&river, &reader) == follows).await;
+    }
+    river.stop().await;
+    network.stop().await;
 }
