@@ -51,6 +51,8 @@ pub use uris::Uris;
 const REGISTRATIONS_MAX: usize = 1024;
 /// Readers whose numbers are remembered. A number never changes.
 const READERS_MAX: usize = 200_000;
+/// Numbers for accounts' standings. They change seldom, so many accounts may share one.
+const STANDINGS_MAX: usize = 1 << 16;
 
 /// Timelines in memory.
 #[derive(Debug)]
@@ -64,6 +66,7 @@ pub struct Fanout {
     /// How far readers' own repositories are read, at the position drawn to, and the turn of each.
     revs: Cache<Box<str>, (u64, u32)>,
     rev_turns: Turns,
+    standing_turns: Turns,
     registrations: SyncSender<Registration>,
     gauges: Gauges,
 }
@@ -150,6 +153,7 @@ impl Fanout {
             readers: Cache::new(READERS_MAX),
             revs: Cache::new(READERS_MAX),
             rev_turns: Turns::new(READERS_MAX),
+            standing_turns: Turns::new(STANDINGS_MAX),
             registrations,
             gauges: Gauges::new(),
         });
@@ -249,6 +253,12 @@ impl Fanout {
     pub fn rev_at_once(&self, did: &str) -> Option<u64> {
         let (rev, turn) = self.revs.get(did)?;
         (turn == self.rev_turns.of(xxh3_64(did.as_bytes()))).then_some(rev)
+    }
+
+    /// A number that is another one after an account was hidden or seen again. Whoever remembers
+    /// something of the store that this ends takes the number first, and remembers it too.
+    pub fn standing_turn(&self, did: &str) -> u32 {
+        self.standing_turns.of(xxh3_64(did.as_bytes()))
     }
 
     fn feed(&self, name: &str) -> Option<usize> {
@@ -372,12 +382,16 @@ impl Fanout {
             let did = did.unwrap_or_default();
             self.rev_turns.change(xxh3_64(did.as_bytes()));
         }
+        if let Change::Account { did, .. } = change {
+            self.standing_turns.change(xxh3_64(did.as_bytes()));
+        }
     }
 
     /// Everything that is remembered was of another engine.
     fn forget_all(&self) {
         self.bodies.forget_all();
         self.rev_turns.change_all();
+        self.standing_turns.change_all();
     }
 
     /// The floor of an active reader's timeline, highest over the feed's targets: pages are

@@ -32,8 +32,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub(super) struct FirstReads {
     budget: Duration,
     waiting_max: usize,
-    /// For each feed, readers whose follows are here.
-    known: BTreeMap<String, Cache<String, ()>>,
+    /// For each feed the DIDs of readers whose follows are here, and the turn of each one's standing:
+    /// who was deleted meanwhile has none here any more.
+    known: BTreeMap<String, Cache<String, u32>>,
 }
 
 impl FirstReads {
@@ -102,8 +103,7 @@ pub(super) async fn of_reader(server: &Arc<Server>, feed: &str, did: &str) -> Op
 }
 
 async fn of(server: &Arc<Server>, first: &FirstReads, feed: &str, actor: &str) -> Option<Word> {
-    let known = first.known.get(feed)?;
-    if known.get(actor).is_some() {
+    if is_known(server, first.known.get(feed)?, actor) {
         return None;
     }
     let until = Instant::now() + first.budget;
@@ -113,10 +113,8 @@ async fn of(server: &Arc<Server>, first: &FirstReads, feed: &str, actor: &str) -
         let look = tokio::task::spawn_blocking(move || look(&this, &feed, &name)).await;
         // What cannot be looked up now is answered as it is; the next read asks again.
         match look.ok()?? {
-            FirstRead::Known => {
-                known.insert(actor.to_owned(), ());
-                return None;
-            }
+            // The page of a hidden account is empty because it is hidden.
+            FirstRead::Known | FirstRead::Hidden => return None,
             FirstRead::Failed => return Some(Word::Failed),
             FirstRead::Unknown => return Some(Word::Later),
             FirstRead::Waiting if Instant::now() >= until => return Some(Word::Running),
@@ -129,16 +127,32 @@ async fn of(server: &Arc<Server>, first: &FirstReads, feed: &str, actor: &str) -
     }
 }
 
+/// Whether a reader's follows are here, as far as that is known without the store.
+fn is_known(server: &Server, known: &Cache<String, u32>, did: &str) -> bool {
+    // An app's reader has no repository that could be fetched.
+    if LocalId::of_did(did).is_some() {
+        return true;
+    }
+    let turn = server.fanout.as_ref().map(|it| it.standing_turn(did));
+    turn.is_some() && known.get(did) == turn
+}
+
 /// How it stands with a reader; asks for who is unknown, who stays so if too many wait.
 fn look(server: &Server, feed: &str, actor: &str) -> Option<FirstRead> {
     let first = server.first_reads.as_ref()?;
+    let known = first.known.get(feed)?;
     let did = server.actor(actor).ok()?;
-    // An app's reader has no repository that could be fetched.
-    if LocalId::of_did(&did).is_some() {
+    if is_known(server, known, &did) {
         return Some(FirstRead::Known);
     }
+    // Without timelines nobody hears of deletions here; then the store, which has the page too, is asked each time.
+    let turn = server.fanout.as_ref().map(|it| it.standing_turn(&did));
     let now_us = server.clock.now_us();
     let state = server.store.first_read(&did, feed, now_us).ok()?;
+    if let (FirstRead::Known, Some(turn)) = (state, turn) {
+        known.insert(did, turn);
+        return Some(state);
+    }
     if state != FirstRead::Unknown {
         return Some(state);
     }

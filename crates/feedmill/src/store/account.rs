@@ -154,4 +154,6 @@ pub enum FirstRead {
     Failed,
     /// Nobody asked for it yet.
     Unknown,
+    /// Not all of it, and its account is hidden: nobody gives out its repository until it is seen again.
+    Hidden,
 }

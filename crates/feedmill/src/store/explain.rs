@@ -108,7 +108,8 @@ impl Explained {
     /// there is none.
     pub fn given(mut self, reader: &str, first_read: FirstRead) -> Self {
         let backfill = match first_read {
-            FirstRead::Known => return self,
+            // That its account is hidden is a reason of its own.
+            FirstRead::Known | FirstRead::Hidden => return self,
             FirstRead::Waiting => "running",
             FirstRead::Failed => "failed",
             FirstRead::Unknown => "never",

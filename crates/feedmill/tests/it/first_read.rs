@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use feedmill::clock::Clock;
 use feedmill::config::Config;
+use feedmill::fanout::{Drawer, Fanout};
 use feedmill::river::{River, Role, Start};
 use feedmill::store::AccountStatus;
 use feedmill::store::account::FirstRead;
@@ -348,4 +349,154 @@ async fn where_as_many_wait_as_may_the_page_says_later_until_one_is_given_up_or_
     });
     assert_eq!(word(BOB).await, None);
     check(carol, "running").await;
+}
+
+const HIDDEN: [AccountStatus; 4] = [
+    AccountStatus::Takendown,
+    AccountStatus::Suspended,
+    AccountStatus::Deactivated,
+    AccountStatus::Deleted,
+];
+
+/// Two feeds served to Bob, by a server that remembers what it can.
+struct Served {
+    desk: Desk,
+    drawer: Option<Drawer>,
+    address: String,
+    /// `#account` events so far.
+    events: i64,
+}
+
+impl Served {
+    async fn new(in_memory: bool) -> Self {
+        let desk = Desk::new(&format!("{FEEDS}{CALM}"));
+        let open = || Fanout::open(&desk.config.timelines, 1, &desk.store).unwrap();
+        let (fanout, drawer) = in_memory.then(open).flatten().unzip();
+        let address = crate::desk::listen(desk.server(fanout)).await;
+        Self {
+            desk,
+            drawer,
+            address,
+            events: 0,
+        }
+    }
+
+    /// The network says how Bob's account stands, and pages show it.
+    fn says(&mut self, status: AccountStatus) {
+        self.events += 1;
+        self.desk.apply(Item::Account {
+            did: BOB.into(),
+            status,
+            time_us: self.events,
+        });
+        let now_us = self.desk.now_us();
+        while self
+            .drawer
+            .as_mut()
+            .is_some_and(|it| it.step(now_us).unwrap())
+        {}
+    }
+
+    /// Bob reads both feeds.
+    #[track_caller]
+    fn check(&self, expected: Option<&str>) -> impl Future<Output = ()> {
+        let place = std::panic::Location::caller();
+        async move {
+            for feed in ["timeline", "calm"] {
+                let of = format!("com.example.getFeed?feed={feed}&actor={BOB}");
+                let url = format!("{}/xrpc/{of}", self.address);
+                let page: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
+                let word = page.get("backfill").and_then(Value::as_str);
+                assert_eq!(word, expected, "{place}: {page}");
+            }
+        }
+    }
+
+    /// His repository comes, at a revision that never changes.
+    fn comes(&self) {
+        let body = format!("{{\"subject\":\"{ALICE}\"}}");
+        let follow = Op {
+            collection: "com.example.follow".into(),
+            rkey: "f".into(),
+            verdict: self.desk.check(BOB, "follow", "f", 5, &body),
+        };
+        snapshot(&self.desk, BOB, vec![follow]);
+        assert!(self.desk.has(BOB, "follow", "f"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_while_it_is_hidden_is_fetched_when_it_is_seen_again() {
+    for (status, in_memory) in HIDDEN.into_iter().flat_map(|it| [(it, true), (it, false)]) {
+        println!("{status:?}, timelines in memory: {in_memory}");
+        let mut served = Served::new(in_memory).await;
+        served.says(status);
+        served.check(None).await;
+        assert!(served.desk.store.broken_accounts(9).unwrap().is_empty());
+        served.says(AccountStatus::Active);
+        served.check(Some("running")).await;
+        assert_eq!(served.desk.store.broken_accounts(9).unwrap(), [BOB]);
+        gave_up(&served.desk, BOB);
+        served.check(Some("failed")).await;
+        // What failed before it was hidden is tried again after it.
+        served.says(status);
+        served.check(None).await;
+        served.says(AccountStatus::Active);
+        served.check(Some("running")).await;
+        served.comes();
+        served.check(None).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_back_is_fetched_again_if_it_was_deleted_and_only_then() {
+    for (status, in_memory) in HIDDEN.into_iter().flat_map(|it| [(it, true), (it, false)]) {
+        println!("{status:?}, timelines in memory: {in_memory}");
+        let mut served = Served::new(in_memory).await;
+        served.comes();
+        served.check(None).await;
+        served.says(status);
+        served.check(None).await;
+        served.says(AccountStatus::Active);
+        let deleted = status == AccountStatus::Deleted;
+        served.check(deleted.then_some("running")).await;
+        assert_eq!(served.desk.has(BOB, "follow", "f"), !deleted);
+        served.comes();
+        served.check(None).await;
+        // Deleted while it was hidden anyway, and seen again by way of another state.
+        served.says(AccountStatus::Suspended);
+        served.check(None).await;
+        served.says(AccountStatus::Deleted);
+        served.says(AccountStatus::Deactivated);
+        served.check(None).await;
+        served.says(AccountStatus::Throttled);
+        served.check(Some("running")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_is_asked_again_for_a_reader_who_was_hidden_and_for_one_who_was_deleted() {
+    let (network, river, reader, follows) =
+        quiet(&[("bind = ", "first_read_ms = 20000\nbind = ")]).await;
+    let path = format!("getFeed?feed=timeline&actor={}", reader.replace('%', "%25"));
+    let says = |time_us, status| {
+        let did = reader.clone();
+        let item = Item::Account {
+            did,
+            status,
+            time_us,
+        };
+        river.store.commit(Batch::of_no_source(time_us, item))
+    };
+    for (time_us, status) in [(1, AccountStatus::Deactivated), (3, AccountStatus::Deleted)] {
+        says(time_us, status).unwrap();
+        let page = until(&river, &path, |page| page["records"] == json!([])).await;
+        assert_eq!(page.get("backfill"), None, "{page}");
+        assert_eq!(followed(&river, &reader), 0, "{status:?}");
+        says(time_us + 1, AccountStatus::Active).unwrap();
+        // The page is of memory, which hears of it a moment later.
+        until(&river, &path, |_| followed(&river, &reader) == follows).await;
+    }
+    river.stop().await;
+    network.stop().await;
 }

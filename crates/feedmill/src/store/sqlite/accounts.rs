@@ -434,16 +434,21 @@ impl<'a> Apply<'a> {
         known: &Known,
         (status, time_us): (AccountStatus, Micros),
     ) -> Result<(), Error> {
-        let was_visible = AccountStatus::from_code(known.status).visible();
+        let was = AccountStatus::from_code(known.status);
+        let was_visible = was.visible();
+        // What is deleted is gone, so its history is whole for no feed. Nor is it when the account is back: a fetch
+        // that was under way may have brought it once more, and older versions left it as whole.
+        let gone = [was, status].contains(&AccountStatus::Deleted);
         if was_visible && !status.visible() {
             self.books().recount(self.memory, key, did, -1)?;
         }
         self.tx
             .prepare_cached(
                 "INSERT INTO account (key, status, status_us) VALUES (?1, ?2, ?3)
-                 ON CONFLICT (key) DO UPDATE SET status = ?2, status_us = ?3, doubt = 0",
+                 ON CONFLICT (key) DO UPDATE
+                 SET status = ?2, status_us = ?3, doubt = 0, covered = iif(?4, 0, covered)",
             )?
-            .execute(params![key, status.code(), time_us])?;
+            .execute(params![key, status.code(), time_us, gone])?;
         self.memory.accounts.remove(&key);
         if !was_visible && status.visible() {
             self.books().recount(self.memory, key, did, 1)?;

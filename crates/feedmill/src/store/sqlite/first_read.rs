@@ -37,10 +37,11 @@ pub(super) fn state(
              FROM account a LEFT JOIN first_read f ON f.reader = a.key WHERE a.key = ?1",
         )?
         .query_row([key], |row| {
-            // Nobody gives out the repository of a hidden account.
-            let hidden = !AccountStatus::from_code(row.get(0)?).visible();
-            if hidden || row.get::<_, i64>(1)? >= needed {
+            if row.get::<_, i64>(1)? >= needed {
                 return Ok(FirstRead::Known);
+            }
+            if !AccountStatus::from_code(row.get(0)?).visible() {
+                return Ok(FirstRead::Hidden);
             }
             Ok(match (row.get(2)?, row.get::<_, Option<i64>>(3)?) {
                 (true, None) => FirstRead::Waiting,
