@@ -44,6 +44,13 @@ impl Plan {
         }
     }
 
+    /// The key of the person who wrote a record, where that is not its account: an app's records
+    /// are all in one repository, and each names who wrote it.
+    pub fn person(&self, nsid: &str, did: &str, value: &Value<'_>) -> Option<String> {
+        let is_apps = did == local::REPO && self.is_direct(nsid);
+        is_apps.then(|| self.author(nsid, did, value)).flatten()
+    }
+
     /// The key that a field names; ids of direct records may be numbers.
     pub(super) fn named(&self, nsid: &str, path: &str, value: &Value<'_>) -> Option<String> {
         self.key(nsid, value.at(path)?)

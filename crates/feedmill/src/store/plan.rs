@@ -208,6 +208,8 @@ pub struct Plan {
 pub struct Derived {
     /// Lanes it is in, with its keys there.
     pub lanes: Vec<(LaneId, Vec<String>)>,
+    /// Who wrote it, where that is not its account.
+    pub person: Option<String>,
     /// Keys it follows.
     pub follows: Vec<(SourceId, String)>,
     /// Groups it is part of, one for each merged feed.
@@ -551,6 +553,7 @@ impl Plan {
             .collect();
         Derived {
             lanes,
+            person: self.person(nsid, did, value),
             follows,
             parts,
             rungs,

@@ -97,6 +97,35 @@ fn a_follow_goes_to_the_collection_it_names_and_a_mute_hides() {
     assert_eq!(ids(&app), [3, 2]);
 }
 
+/// From memory, from the store, and where a question is asked of it.
+#[test]
+fn who_is_muted_is_hidden_whatever_key_leads_to_the_record() {
+    for memory in ["", "[timelines]\nmemory_mib = 0\n"] {
+        let mut app = App::start(&format!("{CONFIG}{memory}"));
+        put(&app, "photo/2", 2, json!({"user_id": 502, "tags": ["sea"]}));
+        put(&app, "photo/3", 3, json!({"user_id": 503, "tags": ["sea"]}));
+        assert_eq!(follow(&app, json!({"key": "sea"})).0, 200);
+        assert_eq!(ids(&app), [3, 2]);
+        let mute = json!({"follows": 502, "collection": "mute"});
+        assert_eq!(follow(&app, mute).0, 200);
+        assert_eq!(ids(&app), [3]);
+        // It came after the mute, and what is loaded at a start is judged alike.
+        put(&app, "photo/4", 4, json!({"user_id": 502, "tags": ["sea"]}));
+        assert_eq!(ids(&app), [3]);
+        app.restart();
+        assert_eq!(ids(&app), [3]);
+        let token = app.token(READER);
+        let path = format!("/xrpc/com.example.getFeed?feed=home&actor={READER}&likeCountMin=0");
+        let (status, page) = app.ask(Method::GET, &path, Some(&token), None);
+        assert_eq!(status, 200, "{page}");
+        let found = page["records"].as_array().unwrap().iter();
+        let found: Vec<u64> = found
+            .map(|one| one["value"]["user_id"].as_u64().unwrap())
+            .collect();
+        assert_eq!(found, [503], "{page}");
+    }
+}
+
 #[test]
 fn a_collection_without_follows_is_refused_with_those_that_have_them() {
     let app = App::start(CONFIG);

@@ -9,6 +9,8 @@ use rusqlite::{Connection, Error, params};
 
 use super::group::{self, Touch};
 use super::memory::Memory;
+use super::names::find_key;
+use super::read::split;
 use super::shelf::has_rows;
 use crate::store::change::{Change, Published};
 use crate::store::plan::{Derived, Plan};
@@ -50,6 +52,25 @@ pub(super) fn of_body(plan: &Plan, nsid: &str, did: &str, body: &str) -> Derived
     )
 }
 
+/// The key of who wrote a stored record: of its account, unless an app wrote it for a person.
+pub(super) fn writer(
+    connection: &Connection,
+    plan: &Plan,
+    (uri, body): (&str, &str),
+    account: i64,
+) -> Result<i64, Error> {
+    let (did, nsid, _) = split(uri).unwrap_or_default();
+    if !plan.is_direct(nsid) {
+        return Ok(account);
+    }
+    let value = record::json::from_json(body).ok();
+    let person = value.and_then(|value| plan.person(nsid, did, &value));
+    Ok(match person {
+        Some(person) => find_key(connection, &person)?.unwrap_or(account),
+        None => account,
+    })
+}
+
 /// Where a record stands; `row` is called for each lane that has rows of its own.
 fn places(
     tx: &Connection,
@@ -60,6 +81,10 @@ fn places(
     mut row: impl FnMut(i64, &[i64]) -> Result<(), Error>,
 ) -> Result<Vec<Published>, Error> {
     let mut places = Vec::with_capacity(derived.lanes.len());
+    let author = match &derived.person {
+        Some(person) if !derived.lanes.is_empty() => memory.key(tx, person)?,
+        _ => subject.author,
+    };
     for (lane, keys) in &derived.lanes {
         let Some(&lane) = ids.lanes.get(lane.0) else {
             continue;
@@ -72,7 +97,7 @@ fn places(
         places.push(Published {
             lane,
             time_us: subject.time,
-            author: subject.author,
+            author,
             keys,
         });
     }

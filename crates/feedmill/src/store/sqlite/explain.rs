@@ -6,7 +6,7 @@
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::apply::{DELETED, LIVE};
-use super::derive::{Ids, unpack};
+use super::derive::{Ids, unpack, writer};
 use super::feed;
 use super::names::{find_collection, find_key, hash, text_of};
 use super::read::split;
@@ -112,7 +112,8 @@ impl Inquiry<'_> {
         if self.feed.merged.is_some() {
             self.group(lane, did, nsid, rkey, &found, answer)?;
         }
-        self.followed(end.as_ref(), reader, found.author, answer)
+        let author = writer(self.connection, self.plan, (self.uri, body), found.author)?;
+        self.followed(end.as_ref(), reader, author, answer)
     }
 
     /// The lane in which the feed shows records of a collection.

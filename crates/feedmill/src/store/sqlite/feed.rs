@@ -11,7 +11,7 @@ use std::collections::{BinaryHeap, HashSet, VecDeque};
 
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
-use super::derive::Ids;
+use super::derive::{Ids, writer};
 use super::names::find_key;
 use super::pick::{Gate, Pick};
 use super::read::{ROW, ROW_FROM, VISIBLE, tail, to_row, uri};
@@ -65,6 +65,7 @@ struct Stream {
 #[derive(Debug)]
 pub(super) struct Merge<'a> {
     connection: &'a Connection,
+    plan: &'a Plan,
     ids: &'a Ids,
     lanes: Vec<(i64, &'a str)>,
     followed: HashSet<i64>,
@@ -120,7 +121,7 @@ pub(super) fn feed(
     } else {
         None
     };
-    let mut merge = Merge::over(connection, ids, lanes, followed, hidden);
+    let mut merge = Merge::over(connection, (plan, ids), lanes, followed, hidden);
     if let Some(page) = merge.walked(query, &caps)? {
         return Ok(page);
     }
@@ -172,7 +173,7 @@ fn looked_up(
         (None, _) => pick.page(&|scan_max| {
             let (followed, hidden) = (seen.followed.clone(), seen.hidden.clone());
             let lanes = vec![seen.lane];
-            let mut merge = Merge::over(connection, ids, lanes, followed, hidden);
+            let mut merge = Merge::over(connection, (plan, ids), lanes, followed, hidden);
             merge.begin(merge.way(), query.before.as_ref(), scan_max)?;
             let bounded = FeedQuery {
                 scan_max,
@@ -185,7 +186,7 @@ fn looked_up(
             // A feed that ends is no longer than its cap: all of it is read, then sorted.
             let (followed, hidden) = (seen.followed.clone(), seen.hidden.clone());
             let lanes = vec![seen.lane];
-            let mut merge = Merge::over(connection, ids, lanes, followed, hidden);
+            let mut merge = Merge::over(connection, (plan, ids), lanes, followed, hidden);
             merge.begin(merge.way(), None, usize::MAX)?;
             let all = FeedQuery {
                 before: None,
@@ -228,16 +229,32 @@ fn keys_of(
     Ok(keys)
 }
 
+/// Whether a reader who hides these keys hides who wrote a record.
+pub(super) fn hides(
+    connection: &Connection,
+    plan: &Plan,
+    hidden: &HashSet<i64>,
+    row: &Row,
+    account: i64,
+) -> Result<bool, Error> {
+    if hidden.is_empty() {
+        return Ok(false);
+    }
+    let writer = writer(connection, plan, (&row.uri, &row.body), account)?;
+    Ok(hidden.contains(&writer))
+}
+
 impl<'a> Merge<'a> {
     fn over(
         connection: &'a Connection,
-        ids: &'a Ids,
+        (plan, ids): (&'a Plan, &'a Ids),
         lanes: Vec<(i64, &'a str)>,
         followed: HashSet<i64>,
         hidden: HashSet<i64>,
     ) -> Self {
         Self {
             connection,
+            plan,
             ids,
             lanes,
             followed,
@@ -255,8 +272,8 @@ impl<'a> Merge<'a> {
         keys: HashSet<i64>,
         from: &Position,
     ) -> Result<Self, Error> {
-        let (connection, ids, nsid) = (pick.connection, pick.ids, pick.nsid);
-        let mut merge = Self::over(connection, ids, vec![(lane, nsid)], keys, HashSet::new());
+        let (plan, lanes) = ((pick.plan, pick.ids), vec![(lane, pick.nsid)]);
+        let mut merge = Self::over(pick.connection, plan, lanes, keys, HashSet::new());
         merge.begin(Way::Seek, Some(from), usize::MAX)?;
         Ok(merge)
     }
@@ -387,9 +404,11 @@ impl<'a> Merge<'a> {
             ))?
             .query_row([record], |row| Ok((to_row(row)?, row.get::<_, i64>(7)?)))
             .optional()?;
-        Ok(found
-            .filter(|(_, author)| !self.hidden.contains(author))
-            .map(|(row, _)| row))
+        let Some((row, account)) = found else {
+            return Ok(None);
+        };
+        let is_hidden = hides(self.connection, self.plan, &self.hidden, &row, account)?;
+        Ok((!is_hidden).then_some(row))
     }
 
     /// Puts the stream's next candidate among the heads.

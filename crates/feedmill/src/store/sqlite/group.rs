@@ -33,8 +33,6 @@ struct Thing<'a> {
     author: i64,
     merge: &'a str,
     window_us: i64,
-    /// The account whose standing decides whether they are seen.
-    account: i64,
 }
 
 /// One record of a thing.
@@ -82,7 +80,6 @@ pub(super) fn touch(
             author: memory.key(tx, &part.author)?,
             merge: part.merge.as_deref().unwrap_or(&own),
             window_us: part.window_us,
-            account: subject.author,
         };
         if touch == Touch::Came {
             let mut keys = Vec::with_capacity(part.keys.len());
@@ -274,7 +271,7 @@ impl Thing<'_> {
             record: first.record,
             uri: format!("at://{}", first.tail),
             time_us: first.time,
-            author: self.account,
+            author: self.author,
             keys: keys(group),
         }
     }

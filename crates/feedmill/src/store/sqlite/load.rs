@@ -2,12 +2,12 @@
 
 use rusqlite::{Connection, Error, params};
 
-use super::derive::Ids;
+use super::derive::{Ids, writer};
 use super::outbox;
 use super::read::uri;
 use super::shelf::{Shelf, keys_in};
 use crate::store::change::Loaded;
-use crate::store::plan::{Plan, SourceId};
+use crate::store::plan::{LaneId, Plan, SourceId};
 
 /// Visits hidden accounts and each lane's newest records; returns the outbox position.
 pub(super) fn load(
@@ -22,10 +22,14 @@ pub(super) fn load(
     for key in hidden.query_map([], |row| row.get(0))? {
         visit(Loaded::Hidden { key: key? });
     }
-    for (lane, &number) in plan.lanes.iter().zip(&ids.lanes) {
+    for (at, (lane, &number)) in plan.lanes.iter().zip(&ids.lanes).enumerate() {
         let shelf = Shelf::of(number);
+        let collections = plan.collections_of(LaneId(at));
+        let is_apps = collections.iter().any(|nsid| plan.is_direct(nsid));
+        // It says who wrote the record, where an app did for a person.
+        let body = if is_apps { "r.body" } else { "NULL" };
         let mut statement = connection.prepare_cached(&format!(
-            "SELECT p.time, p.tail, p.record, p.keys, r.author FROM {} p CROSS JOIN record r
+            "SELECT p.time, p.tail, p.record, p.keys, r.author, {body} FROM {} p CROSS JOIN record r
              WHERE p.lane = ?1 AND r.id = p.record ORDER BY p.time DESC, p.tail DESC LIMIT ?2",
             shelf.recent
         ))?;
@@ -36,12 +40,14 @@ pub(super) fn load(
             let uri = uri(&lane.nsid, &tail);
             let keys: Vec<i64> = keys_in(row.get_ref(3)?)?.collect();
             let time_us = row.get(0)?;
+            let body = row.get_ref(5)?.as_str_or_null()?.unwrap_or("null");
+            let author = writer(connection, plan, (&uri, body), row.get(4)?)?;
             visit(Loaded::Record {
                 lane: number,
                 record: row.get(2)?,
                 time_us,
                 uri: &uri,
-                author: row.get(4)?,
+                author,
                 keys: &keys,
             });
             count += 1;

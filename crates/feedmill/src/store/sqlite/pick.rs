@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, HashSet};
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::derive::Ids;
+use super::feed::hides;
 use super::outbox;
 use super::read::{ROW, ROW_FROM, VISIBLE, tail, to_row};
 use super::shelf::{Shelf, keys_in};
@@ -154,11 +155,13 @@ impl Pick<'_> {
         if !self.is_published(place)? {
             return Ok(None);
         }
-        let Some((row, author)) = self.visible(record)? else {
+        let Some((row, account)) = self.visible(record)? else {
             return Ok(None);
         };
         let shown = match self.gate {
-            Gate::Follower { hidden, .. } => !hidden.contains(&author),
+            Gate::Follower { hidden, .. } => {
+                !hides(self.connection, self.plan, hidden, &row, account)?
+            }
             Gate::All | Gate::Key(_) => true,
         };
         let fits = shown && row.time_us == place.time_us && row.uri == place.uri;

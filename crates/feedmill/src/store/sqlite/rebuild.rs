@@ -217,6 +217,7 @@ fn fill(
             .filter(|part| new_lanes.contains(&part.lane.0))
             .collect(),
         rungs: Vec::new(),
+        person: derived.person,
     };
     let mut nsids: Vec<&str> = new_lanes
         .iter()
