@@ -146,7 +146,10 @@ pub(super) async fn explain(State(server): State<Arc<Server>>, request: Request)
 fn record(server: &Server, plan: &FeedPlan, name: &str) -> Result<Option<String>, XrpcError> {
     match name.starts_with("at://") {
         true => records::uri(server, name).map(Some),
-        false => Ok(meant(&server.store, plan, name)?),
+        false => match server.names.record(name) {
+            Some(id) => Ok(meant(&server.store, plan, &id)?),
+            None => Ok(None),
+        },
     }
 }
 
