@@ -2,8 +2,9 @@
 //!
 //! In:    a number or a short text, as a path, a JSON value or a stored key.
 //! Out:   a DID for a person, a record key and URI for a record, and the way back;
-//!        whether a name that is no DID is such an id.
-//! Never: two ids with one encoding; a number that sorts as text.
+//!        what a name may be, and whom it names.
+//! Never: two ids with one encoding; a number that sorts as text; a person's id
+//!        that could be taken for a DID or a URI.
 //!
 //! Records of all people share one repository, because their ids are unique
 //! within a collection: so an id alone finds its record, and records of one
@@ -16,6 +17,7 @@ use std::fmt;
 use record::value::Value;
 
 use crate::config::Config;
+use crate::config::direct::Ids;
 
 /// The repository of every record written directly.
 pub const REPO: &str = "did:local:repo";
@@ -33,12 +35,29 @@ pub enum LocalId {
     Text(Box<str>),
 }
 
-/// Why something is not an id.
+/// How a text begins that names somebody or something of the network, and so is no person's id.
+const NETWORK: [&str; 2] = ["did:", "at://"];
+
+/// Characters of a did:plc after its method.
+const PLC_CHARS: usize = 24;
+
+/// Why something is not an id: it says what is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "an id is a whole number from 0, or a text of 1 to {ID_BYTES_MAX} bytes without control characters"
-)]
-pub struct NotAnId;
+pub enum NotAnId {
+    /// Where ids are numbers and texts.
+    #[error(
+        "an id is a whole number from 0, or a text of 1 to {ID_BYTES_MAX} bytes without control characters"
+    )]
+    Any,
+    /// The same, of a person.
+    #[error(
+        "a person's id is a whole number from 0, or a text of 1 to {ID_BYTES_MAX} bytes without control characters that does not begin with did: or at://"
+    )]
+    Person,
+    /// Where ids are numbers.
+    #[error("an id is a whole number from 0 to {}", u64::MAX)]
+    Number,
+}
 
 impl LocalId {
     /// Reads an id from text; digits without a leading zero are a number.
@@ -54,16 +73,18 @@ impl LocalId {
         if fits && !text.chars().any(char::is_control) {
             Ok(Self::Text(text.into()))
         } else {
-            Err(NotAnId)
+            Err(NotAnId::Any)
         }
     }
 
     /// Reads an id from a request's JSON.
     pub fn from_json(value: &serde_json::Value) -> Result<Self, NotAnId> {
         match value {
-            serde_json::Value::Number(number) => number.as_u64().map(Self::Number).ok_or(NotAnId),
+            serde_json::Value::Number(number) => {
+                number.as_u64().map(Self::Number).ok_or(NotAnId::Any)
+            }
             serde_json::Value::String(text) => Self::parse(text),
-            _ => Err(NotAnId),
+            _ => Err(NotAnId::Any),
         }
     }
 
@@ -74,11 +95,6 @@ impl LocalId {
             Value::Text(text) => Self::parse(text).ok(),
             _ => None,
         }
-    }
-
-    /// Whether it is a number.
-    pub fn is_number(&self) -> bool {
-        matches!(self, Self::Number(_))
     }
 
     /// The id as JSON; a number too great for the data model is a text.
@@ -144,36 +160,114 @@ impl fmt::Display for LocalId {
     }
 }
 
-/// What a name may be that is no DID.
+impl Ids {
+    /// The id of a record.
+    pub fn record(self, text: &str) -> Result<LocalId, NotAnId> {
+        self.one_of_these(LocalId::parse(text))
+    }
+
+    /// The id of a person.
+    pub fn person(self, text: &str) -> Result<LocalId, NotAnId> {
+        self.a_person(LocalId::parse(text))
+    }
+
+    /// The id of a person in a request's JSON.
+    pub fn person_in(self, value: &serde_json::Value) -> Result<LocalId, NotAnId> {
+        self.a_person(LocalId::from_json(value))
+    }
+
+    fn a_person(self, read: Result<LocalId, NotAnId>) -> Result<LocalId, NotAnId> {
+        match self.one_of_these(read) {
+            Ok(LocalId::Text(text)) if NETWORK.iter().any(|it| text.starts_with(it)) => {
+                Err(NotAnId::Person)
+            }
+            Err(NotAnId::Any) => Err(NotAnId::Person),
+            read => read,
+        }
+    }
+
+    fn one_of_these(self, read: Result<LocalId, NotAnId>) -> Result<LocalId, NotAnId> {
+        match (self, read) {
+            (Self::Any, read) | (Self::Number, read @ Ok(LocalId::Number(_))) => read,
+            (Self::Number, _) => Err(NotAnId::Number),
+        }
+    }
+}
+
+/// What a name may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
-    /// A handle: nothing is written directly.
+    /// A DID or a handle: nothing is written directly.
     Handles,
-    /// A handle if it looks like one, else an app's id.
-    Both,
-    /// An app's id: everything is written directly.
-    Ids,
+    /// A DID, a handle if it looks like one, else an app's id.
+    Both(Ids),
+    /// A DID or an app's id: everything is written directly.
+    Ids(Ids),
 }
 
 impl Names {
     /// As a configuration's collections have it.
     pub fn of(config: &Config) -> Self {
         let mut collections = config.collections.values();
+        let ids = config.direct.ids;
         match (config.has_direct(), collections.all(|one| one.direct)) {
             (false, _) => Self::Handles,
-            (true, false) => Self::Both,
-            (true, true) => Self::Ids,
+            (true, false) => Self::Both(ids),
+            (true, true) => Self::Ids(ids),
         }
     }
 
-    /// The DID of the person whose id a name is; `None` if it can only be a handle.
+    /// The DID of the person whose id a name is.
     pub fn person(self, name: &str) -> Option<String> {
         let id = match self {
             Self::Handles => return None,
-            Self::Both if record::ids::Handle::parse(name).is_ok() => return None,
-            Self::Both | Self::Ids => LocalId::parse(name).ok()?,
+            Self::Both(_) if self.is_handle(name) => return None,
+            Self::Both(ids) | Self::Ids(ids) => ids.person(name).ok()?,
         };
         Some(id.did())
+    }
+
+    /// The id that a record's name is.
+    pub fn record(self, name: &str) -> Option<LocalId> {
+        match self {
+            Self::Handles => None,
+            Self::Both(ids) | Self::Ids(ids) => ids.record(name).ok(),
+        }
+    }
+
+    /// Whether a name is a handle.
+    pub fn is_handle(self, name: &str) -> bool {
+        !matches!(self, Self::Ids(_)) && record::ids::Handle::parse(name).is_ok()
+    }
+
+    /// Whether a DID can be that of an account. Nobody could resolve one of another method.
+    pub fn is_account(self, did: &str) -> bool {
+        match (self, did.strip_prefix(PEOPLE), did.strip_prefix("did:plc:")) {
+            (Self::Both(ids) | Self::Ids(ids), Some(_), _) => {
+                LocalId::of_did(did).is_some_and(|id| ids.person(&id.to_string()) == Ok(id))
+            }
+            (Self::Both(_) | Self::Ids(_), _, Some(plc)) => {
+                let base32 = |byte| matches!(byte, b'a'..=b'z' | b'2'..=b'7');
+                plc.len() == PLC_CHARS && plc.bytes().all(base32)
+            }
+            (_, local, plc) => local.is_some() || plc.is_some() || did.starts_with("did:web:"),
+        }
+    }
+
+    /// What names an account, in words.
+    pub fn accepted(self) -> String {
+        let (handle, ids) = match self {
+            Self::Handles => return "an account is a did:plc, a did:web or a handle".to_owned(),
+            Self::Both(ids) => (", a handle", ids),
+            Self::Ids(ids) => ("", ids),
+        };
+        let id = match ids {
+            Ids::Any => NotAnId::Person,
+            Ids::Number => NotAnId::Number,
+        };
+        format!(
+            "an account is a did:plc with its {PLC_CHARS} characters, a did:web, a did:local of a person{handle} or an app's id; {id}"
+        )
     }
 }
 
@@ -247,15 +341,20 @@ mod tests {
         let check = |names: Names, name: &str, expected: Option<&str>| {
             assert_eq!(names.person(name).as_deref(), expected, "{names:?} {name}");
         };
+        let (both, ids) = (Names::Both(Ids::Any), Names::Ids(Ids::Any));
         check(Names::Handles, "404", None);
-        check(Names::Both, "404", Some("did:local:c404"));
-        check(Names::Both, "anna.example.com", None);
-        check(
-            Names::Ids,
-            "anna.example.com",
-            Some("did:local:_anna.example.com"),
-        );
-        check(Names::Ids, "", None);
+        check(both, "404", Some("did:local:c404"));
+        check(both, "anna.example.com", None);
+        check(ids, "anna.example.com", Some("did:local:_anna.example.com"));
+        for name in ["", "did:", "did:foo", "at://x"] {
+            check(both, name, None);
+            check(ids, name, None);
+        }
+        let numbers = Names::Ids(Ids::Number);
+        check(numbers, "404", Some("did:local:c404"));
+        for name in ["abc", "-1", "1.5", "007", "18446744073709551616"] {
+            check(numbers, name, None);
+        }
         let id = LocalId::Number(404);
         assert_eq!(LocalId::of_did(&id.did()), Some(id));
         assert_eq!(LocalId::of_did(REPO), None);
@@ -263,13 +362,42 @@ mod tests {
     }
 
     #[test]
+    fn an_account_is_known_by_its_method_and_beside_an_app_by_its_form() {
+        let (any, numbers) = (Names::Both(Ids::Any), Names::Ids(Ids::Number));
+        let check = |names: Names, did: &str, expected: bool| {
+            assert_eq!(names.is_account(did), expected, "{names:?} {did}");
+        };
+        for names in [Names::Handles, any, numbers] {
+            check(names, "did:plc:aaaaaaaaaaaaaaaaaaaaaaa7", true);
+            check(names, "did:web:a.test", true);
+            check(names, "did:local:c404", true);
+            check(names, "did:foo:baz2", false);
+        }
+        for names in [any, numbers] {
+            check(names, "did:plc:xyz", false);
+            check(names, "did:plc:aaaaaaaaaaaaaaaaaaaaaaa8", false);
+            check(names, "did:local:c4", false);
+            check(names, "did:local:_404", false);
+            check(names, REPO, false);
+        }
+        check(any, "did:local:_anna", true);
+        check(numbers, "did:local:_anna", false);
+    }
+
+    #[test]
     fn what_is_no_id_is_refused() {
         for text in ["", "a\nb", &"x".repeat(ID_BYTES_MAX + 1)] {
-            assert_eq!(LocalId::parse(text), Err(NotAnId));
+            assert_eq!(LocalId::parse(text), Err(NotAnId::Any));
         }
         for json in ["-1", "1.5", "null", "true", "[1]"] {
             let value = serde_json::from_str(json).unwrap();
-            assert_eq!(LocalId::from_json(&value), Err(NotAnId), "{json}");
+            assert_eq!(LocalId::from_json(&value), Err(NotAnId::Any), "{json}");
+            assert_eq!(Ids::Any.person_in(&value), Err(NotAnId::Person), "{json}");
+            assert_eq!(
+                Ids::Number.person_in(&value),
+                Err(NotAnId::Number),
+                "{json}"
+            );
         }
         assert_eq!(LocalId::decode("c1050"), None);
         assert_eq!(LocalId::decode("_\u{e9}:4"), None);

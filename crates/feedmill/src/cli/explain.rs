@@ -34,7 +34,7 @@ impl Explain {
     pub(super) fn run(self) -> Result<(), Ending> {
         let (store, config) = self.kept.open()?;
         let names = Names::of(&config);
-        let reader = did(&store, names, &self.reader)?;
+        let reader = reader(&store, names, &self.reader)?;
         let mut told = false;
         for feed in feeds(&store, self.feed.as_deref())? {
             let Some(uri) = uri(&store, names, feed, &self.uri)? else {
@@ -74,6 +74,19 @@ fn feeds<'a>(store: &'a SharedStore, wanted: Option<&str>) -> Result<Vec<&'a Fee
     }
 }
 
+/// The DID of who reads: not every DID can.
+fn reader(store: &SharedStore, names: Names, actor: &str) -> Result<String, Ending> {
+    let did = did(store, names, actor)?;
+    match names.is_account(&did) {
+        true => Ok(did),
+        false => Err(unnamed(names, actor).into()),
+    }
+}
+
+fn unnamed(names: Names, actor: &str) -> String {
+    format!("{actor:?} names nobody: {}", names.accepted())
+}
+
 /// The DID behind a DID, a handle, or an id that an app gave.
 fn did(store: &SharedStore, names: Names, actor: &str) -> Result<String, Ending> {
     if Did::is_valid(actor) {
@@ -82,8 +95,11 @@ fn did(store: &SharedStore, names: Names, actor: &str) -> Result<String, Ending>
     if let Some(person) = names.person(actor) {
         return Ok(person);
     }
+    if !names.is_handle(actor) {
+        return Err(unnamed(names, actor).into());
+    }
     let found = store.did_of(&actor.to_ascii_lowercase())?;
-    Ok(found.ok_or_else(|| format!("{actor:?} is neither a DID nor a handle known here"))?)
+    Ok(found.ok_or_else(|| format!("{actor:?} is the handle of nobody known here"))?)
 }
 
 /// The URI of a record, with its authority resolved to a DID; or that of the record to which an app
@@ -95,7 +111,10 @@ fn uri(
     text: &str,
 ) -> Result<Option<String>, Ending> {
     if !text.starts_with("at://") {
-        return Ok(explain::meant(store, feed, text)?);
+        return match names.record(text) {
+            Some(id) => Ok(explain::meant(store, feed, &id)?),
+            None => Ok(None),
+        };
     }
     let parts = UriParts::parse(text).ok();
     let named = parts.and_then(|parts| Some((parts.authority, parts.collection?, parts.rkey?)));

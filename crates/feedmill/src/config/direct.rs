@@ -20,7 +20,7 @@ pub struct Direct {
     pub actor: String,
     /// The field of a record that holds its id.
     pub id: String,
-    /// Which ids records have.
+    /// Which ids people and records have.
     pub ids: Ids,
     /// Fewest accounts that one `POST /follow-many` names.
     pub follow_many_min: usize,
@@ -32,7 +32,7 @@ pub struct Direct {
     pub wait_ms_max: u64,
 }
 
-/// Which ids records have.
+/// Which ids people and records have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ids {

@@ -17,6 +17,7 @@ use super::error::XrpcError;
 use super::params::Params;
 use super::{Answer, Server, answer, feed, records};
 use crate::check::Checker;
+use crate::clock::Micros;
 use crate::dead::{self, ReplayError};
 use crate::store::explain::meant;
 use crate::store::plan::FeedPlan;
@@ -24,6 +25,9 @@ use crate::store::{Fate, LetterQuery, Position};
 
 /// The environment variable that holds the operator's token.
 pub const TOKEN: &str = "FEEDMILL_ADMIN_TOKEN";
+
+/// The greatest whole number that JavaScript holds as it is; as a time, the year 2255.
+const JAVASCRIPT_MAX: Micros = (1 << 53) - 1;
 
 /// What the operator's requests need.
 #[derive(Debug)]
@@ -125,7 +129,8 @@ pub(super) async fn explain(State(server): State<Arc<Server>>, request: Request)
                 _ => None,
             };
             if let Some(fields) = answer.as_object_mut() {
-                fields.insert("completeAboveUs".to_owned(), json!(memory));
+                fields.insert("inMemory".to_owned(), json!(memory.is_some()));
+                fields.insert("completeAboveUs".to_owned(), json!(memory.and_then(floor)));
             }
             feeds.push(answer);
         }
@@ -141,12 +146,21 @@ pub(super) async fn explain(State(server): State<Arc<Server>>, request: Request)
     .await
 }
 
+/// Where what is in memory ends; `None` if it is all there is. A number is one that JavaScript holds.
+fn floor(complete_above_us: Micros) -> Option<Micros> {
+    let floor_us = complete_above_us.min(JAVASCRIPT_MAX);
+    (floor_us >= -JAVASCRIPT_MAX).then_some(floor_us)
+}
+
 /// The record that is meant: by its URI, or by the id that an app gave it, which not every feed can
 /// show.
 fn record(server: &Server, plan: &FeedPlan, name: &str) -> Result<Option<String>, XrpcError> {
     match name.starts_with("at://") {
         true => records::uri(server, name).map(Some),
-        false => Ok(meant(&server.store, plan, name)?),
+        false => match server.names.record(name) {
+            Some(id) => Ok(meant(&server.store, plan, &id)?),
+            None => Ok(None),
+        },
     }
 }
 
@@ -279,7 +293,7 @@ pub(super) async fn discard(
 
 #[cfg(test)]
 mod tests {
-    use super::same;
+    use super::{JAVASCRIPT_MAX, floor, same};
 
     #[test]
     fn only_the_whole_token_is_the_token() {
@@ -287,5 +301,13 @@ mod tests {
         for guess in ["", "secre", "secrets", "secretsecret", "Secret", "s"] {
             assert!(!same("secret", guess), "{guess}");
         }
+    }
+
+    #[test]
+    fn a_floor_is_a_number_that_javascript_holds_or_none() {
+        assert_eq!(floor(i64::MIN), None);
+        assert_eq!(floor(1_790_000_000_000_000), Some(1_790_000_000_000_000));
+        assert_eq!(floor(-5), Some(-5));
+        assert_eq!(floor(i64::MAX), Some(JAVASCRIPT_MAX));
     }
 }

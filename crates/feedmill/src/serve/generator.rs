@@ -61,6 +61,16 @@ impl Generator {
         })
     }
 
+    /// A feed that is not ours; the answer names those that are.
+    fn unknown(&self, uri: &str) -> XrpcError {
+        let known: Vec<&str> = self.feeds.iter().map(|(uri, _)| uri.as_str()).collect();
+        let message = match known.as_slice() {
+            [] => format!("no feed {uri:?}; none is published here, see publish_as"),
+            known => format!("no feed {uri:?}; there are: {}", known.join(", ")),
+        };
+        XrpcError::declared("UnknownFeed", message)
+    }
+
     /// `/.well-known/did.json`, if our DID is one whose document stands here.
     pub(super) fn document(&self) -> Result<String, XrpcError> {
         let endpoint = self
@@ -106,8 +116,12 @@ pub(super) async fn skeleton(
     let feeds = &mut generator.feeds.iter();
     let (_, name) = feeds
         .find(|(known, _)| known == uri)
-        .ok_or_else(|| XrpcError::declared("UnknownFeed", format!("no feed {uri:?} here")))?;
+        .ok_or_else(|| generator.unknown(uri))?;
     let limit = params.number("limit", POSTS, POSTS_MAX)?;
+    let before = params
+        .get("cursor")
+        .map(|text| cursor::read(&scope(name), text));
+    let before = before.transpose()?;
     let tags = request.headers().get(header::IF_NONE_MATCH);
     let Some(reader) = reader else {
         let empty = Answer::json("{\"feed\":[]}".to_owned());
@@ -115,17 +129,14 @@ pub(super) async fn skeleton(
     };
     // A skeleton has no place for a word about it.
     super::first_read::of_reader(&server, name, &reader).await;
-    let wanted = wanted(&server, name, reader, limit, params.get("cursor"))?;
+    let wanted = wanted(&server, name, reader, limit, before)?;
     if let Some(page) = feed::uris_at_once(&server, &wanted) {
         let body = write(&wanted.scope, page.iter(), page.next.as_ref());
         return Ok(reply::json(Answer::json(body), tags));
     }
     let (reader, before, name) = (wanted.reader, wanted.before, name.clone());
     let read = move |server: &Server| {
-        let wanted = Wanted {
-            before,
-            ..self::wanted(server, &name, reader, limit, None)?
-        };
+        let wanted = self::wanted(server, &name, reader, limit, before)?;
         if let Some(page) = feed::uris(server, &wanted)? {
             return Ok(write(&wanted.scope, page.iter(), page.next.as_ref()));
         }
@@ -137,24 +148,28 @@ pub(super) async fn skeleton(
     Ok(reply::json(Answer::json(body), tags))
 }
 
+/// The scope of a skeleton's cursors.
+fn scope(feed: &str) -> String {
+    format!("skeleton:{feed}")
+}
+
 fn wanted<'a>(
     server: &'a Server,
     name: &str,
     reader: String,
     limit: usize,
-    after: Option<&str>,
+    before: Option<Position>,
 ) -> Result<Wanted<'a>, XrpcError> {
     let feed = server.plan.feed(name).ok_or_else(XrpcError::internal)?;
-    let scope = format!("skeleton:{name}");
     let count = if feed.mixed { feed.targets.len() } else { 1 };
     Ok(Wanted {
         feed,
         targets: feed.targets.iter().take(count).collect(),
         reader,
-        before: after.map(|text| cursor::read(&scope, text)).transpose()?,
+        before,
         limit,
         lens: Lens::default(),
-        scope,
+        scope: scope(name),
     })
 }
 

@@ -78,10 +78,6 @@ use params::{Asker, Params};
 /// How long a handle may take to be resolved.
 const HANDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How the DIDs of accounts begin: of the network's, and of people who write directly. Nobody
-/// could resolve another.
-const METHODS: [&str; 3] = ["did:plc:", "did:web:", crate::local::PEOPLE];
-
 /// What every request needs.
 #[derive(Debug)]
 pub struct Server {
@@ -216,12 +212,16 @@ impl Server {
     /// The account behind a DID, a handle, or an id of an app's own.
     fn actor(&self, actor: &str) -> Result<String, XrpcError> {
         let did = self.authority(actor)?;
-        match METHODS.iter().any(|method| did.starts_with(method)) {
+        match self.names.is_account(&did) {
             true => Ok(did),
-            false => Err(XrpcError::invalid(format!(
-                "could not resolve actor {actor:?}: an account is a did:plc, a did:web or a handle"
-            ))),
+            false => Err(self.unnamed(actor)),
         }
+    }
+
+    /// What is no name of anybody.
+    fn unnamed(&self, actor: &str) -> XrpcError {
+        let accepted = self.names.accepted();
+        XrpcError::invalid(format!("could not resolve actor {actor:?}: {accepted}"))
     }
 
     /// The DID behind a DID of any method or a handle.
@@ -232,14 +232,14 @@ impl Server {
         if let Some(did) = self.names.person(actor) {
             return Ok(did);
         }
+        if !self.names.is_handle(actor) {
+            return Err(self.unnamed(actor));
+        }
         let unresolved = || {
             XrpcError::invalid(format!(
-                "could not resolve actor {actor:?}: neither a DID nor a handle of an account"
+                "could not resolve actor {actor:?}: it is the handle of no account"
             ))
         };
-        if record::ids::Handle::parse(actor).is_err() {
-            return Err(unresolved());
-        }
         let handle = actor.to_ascii_lowercase();
         if let Some(handles) = &self.handles {
             let asked = tokio::time::timeout(HANDLE_TIMEOUT, handles.did_of(&handle));

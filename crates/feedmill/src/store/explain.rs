@@ -163,18 +163,15 @@ impl Reason {
     }
 }
 
-/// The record of a feed to which an app gave this id; `None` if it is no id, or the feed shows
-/// nothing that an app writes.
+/// The record of a feed to which an app gave this id; `None` if the feed shows nothing that an app
+/// writes.
 ///
 /// Of several collections with that id the first that knows it counts.
 pub fn meant(
     store: &SharedStore,
     feed: &FeedPlan,
-    name: &str,
+    id: &LocalId,
 ) -> Result<Option<String>, StoreError> {
-    let Ok(id) = LocalId::parse(name) else {
-        return Ok(None);
-    };
     let plan: &Plan = store.plan();
     let lanes = feed.targets.iter().map(|target| target.lane);
     let shown = lanes.flat_map(|lane| plan.collections_of(lane));

@@ -148,7 +148,7 @@ fn a_feed_of_the_network_beside_a_direct_one_stays_open() {
     }
     check(
         &app,
-        "/xrpc/app.photos.getFeed?feed=network&actor=did:plc:a",
+        "/xrpc/app.photos.getFeed?feed=network&actor=did:plc:aaaaaaaaaaaaaaaaaaaaaaaa",
         None,
         Ok(0),
     );
@@ -209,7 +209,7 @@ fn explain_takes_the_ids_of_an_app() {
         (200, &json!(true)),
         "{answer}"
     );
-    let explain = |reader: &str, id: &str| -> Value {
+    let run = |reader: &str, id: &str| {
         let output = Command::new(env!("CARGO_BIN_EXE_feedmill"))
             .arg("explain")
             .arg(app.folder().join("feedmill.toml"))
@@ -223,9 +223,21 @@ fn explain_takes_the_ids_of_an_app() {
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
+        (text, error)
+    };
+    let explain = |reader: &str, id: &str| -> Value {
+        let (text, error) = run(reader, id);
         serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text} {error}"))
     };
     assert_eq!(explain("404", "1050")["shown"], true);
     assert_eq!(explain("405", "1050")["reason"], "notFollowed");
     assert_eq!(explain("404", "1051")["reason"], "neverSeen");
+    for (reader, id, word) in [
+        ("abc", "1050", "a whole number from 0"),
+        ("did:plc:xyz", "1050", "a whole number from 0"),
+        ("404", "abc", "names no record"),
+    ] {
+        let (text, error) = run(reader, id);
+        assert!(text.is_empty() && error.contains(word), "{text} {error}");
+    }
 }

@@ -470,10 +470,11 @@ async fn the_operator_is_told_the_same_over_http_and_where_memory_ends() {
     let mut expected = serde_json::to_value(explained).unwrap();
     assert_eq!(expected["shown"], true);
     expected["completeAboveUs"] = Value::Null;
+    expected["inMemory"] = false.into();
     assert_eq!(answer["feeds"], json!([expected]), "{answer}");
     let (_, answer) = ask(&format!("{}&feed=timeline", about("r")), "secret").await;
     assert_eq!(answer["feeds"][0]["shown"], false, "{answer}");
-    // An active reader has a floor.
+    // An active reader is in memory, here with all there is: no number stands for that.
     let wish = Wish {
         feed: "timeline",
         target: Some(0),
@@ -485,7 +486,9 @@ async fn the_operator_is_told_the_same_over_http_and_where_memory_ends() {
     assert_eq!(fanout.page(&wish).unwrap().unwrap().rows.len(), 1);
     while drawer.step(desk.now_us()).unwrap() {}
     let (_, answer) = ask(&format!("{}&feed=timeline", about("p")), "secret").await;
-    assert!(answer["feeds"][0]["completeAboveUs"].is_i64(), "{answer}");
+    let told = &answer["feeds"][0];
+    let found = (&told["inMemory"], &told["completeAboveUs"]);
+    assert_eq!(found, (&json!(true), &Value::Null), "{answer}");
 }
 
 #[tokio::test]

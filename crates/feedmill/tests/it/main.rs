@@ -18,6 +18,7 @@ mod defaults;
 mod desk;
 mod direct;
 mod direct_follows;
+mod direct_names;
 mod direct_readers;
 mod disk_full;
 mod environment;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::app::{APP, App, Kept};
 
-const READER: &str = "did:plc:reader";
+const READER: &str = "did:plc:readerreaderreaderreader";
 const AUTHOR: &str = "did:web:author.test";
 
 /// A bit of everything that a configuration can serve.

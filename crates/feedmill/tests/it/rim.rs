@@ -44,7 +44,7 @@ fn an_address_that_asks_too_much_is_told_when_to_come_back() {
         app.wait(request.send()).unwrap()
     };
     let (anna, bob) = (Some("9.9.9.9, 1.1.1.1"), Some("1.1.1.2"));
-    let profile = "/xrpc/com.example.getProfile?actor=did:plc:reader";
+    let profile = "/xrpc/com.example.getProfile?actor=did:plc:readerreaderreaderreader";
     for remaining in ["2", "1", "0"] {
         let answer = ask(anna, profile);
         assert_eq!(answer.status(), 200);
@@ -186,7 +186,7 @@ fn open_connections(app: &App) -> String {
 
 /// Clients that come and go, that cut their requests short, and that never read.
 fn churn(app: &App, rounds: usize) {
-    let feed = "GET /xrpc/com.example.getFeed?feed=timeline&actor=did:plc:reader&profiles=true HTTP/1.1\r\nhost: a\r\n";
+    let feed = "GET /xrpc/com.example.getFeed?feed=timeline&actor=did:plc:readerreaderreaderreader&profiles=true HTTP/1.1\r\nhost: a\r\n";
     let page = "GET / HTTP/1.1\r\nhost: a\r\n";
     for round in 0..rounds {
         let mut whole = connect(app);
@@ -282,7 +282,7 @@ fn no_secret_is_in_a_log() {
     let reader = token.1["token"].as_str().unwrap().to_owned();
     let key = record::key::SigningKey::k256([7; 32]).unwrap();
     let jwt = crate::bearer::token(&key, "com.example.getFeed", |_| {});
-    let feed = "/xrpc/com.example.getFeed?feed=timeline&actor=did:plc:reader";
+    let feed = "/xrpc/com.example.getFeed?feed=timeline&actor=did:plc:readerreaderreaderreader";
     let body = json!({"uri": "at://did:plc:a/app.bsky.feed.post/1"});
     let tokens = [
         "app-secret-1",

@@ -112,6 +112,8 @@ fn who_is_logged_out_gets_an_empty_feed_and_bad_questions_are_refused() {
         (status, answer["error"].as_str()),
         (400, Some("UnknownFeed"))
     );
+    let message = answer["message"].as_str().unwrap();
+    assert!(message.contains(FEED), "those there are: {message}");
     for query in ["&limit=0", "&limit=101", "&limit=x", "&other=1"] {
         let (status, answer) = ask(&app, query, None);
         assert_eq!(
@@ -119,6 +121,19 @@ fn who_is_logged_out_gets_an_empty_feed_and_bad_questions_are_refused() {
             (400, Some("InvalidRequest")),
             "{query}"
         );
+    }
+}
+
+#[test]
+fn a_cursor_that_is_none_of_ours_is_refused_with_a_token_and_without() {
+    let key = SigningKey::k256([7; 32]).unwrap();
+    let app = world(&Directory::start(key.clone()));
+    for cursor in ["garbage", "", "e30"] {
+        for token in [None, Some(jwt(&key, |_| {}))] {
+            let (status, answer) = ask(&app, &format!("&cursor={cursor}"), token.as_deref());
+            let found = (status, answer["error"].as_str());
+            assert_eq!(found, (400, Some("BadCursor")), "{cursor}: {answer}");
+        }
     }
 }
 

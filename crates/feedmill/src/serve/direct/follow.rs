@@ -47,7 +47,7 @@ fn change(asked: &Asked<'_>, body: &[u8], follows: bool) -> Result<Answer, XrpcE
     let place = place(asked, &body)?;
     let reader = asked.actor(USER, &body)?;
     let followed = match (body.get("follows"), body.get("key")) {
-        (Some(person), None) => person_of(person)?,
+        (Some(person), None) => person_of(asked, person)?,
         (None, Some(key)) => key_of(key)?,
         _ => {
             return Err(XrpcError::invalid(
@@ -74,7 +74,7 @@ pub(super) fn many(asked: &Asked<'_>, body: &[u8]) -> Result<Answer, XrpcError> 
         .ok_or_else(|| XrpcError::invalid("\"follows\" must be a list of people's ids"))?;
     let mut followed = people
         .iter()
-        .map(person_of)
+        .map(|person| person_of(asked, person))
         .collect::<Result<Vec<_>, _>>()?;
     followed.sort_by(|a, b| a.rkey.cmp(&b.rkey));
     followed.dedup_by(|a, b| a.rkey == b.rkey);
@@ -142,9 +142,8 @@ fn place<'a>(asked: &Asked<'a>, body: &Object) -> Result<Follows<'a>, XrpcError>
     asked.direct.follows(named)
 }
 
-fn person_of(value: &Value) -> Result<Followed, XrpcError> {
-    let id = LocalId::from_json(value)
-        .map_err(|error| XrpcError::invalid(format!("follows: {error}")))?;
+fn person_of(asked: &Asked<'_>, value: &Value) -> Result<Followed, XrpcError> {
+    let id = asked.direct.person_in("follows", value)?;
     Ok(Followed {
         key: id.did(),
         rkey: id.encoded(),

@@ -33,7 +33,6 @@ use super::params::{Asker, Params};
 use super::{Answer, Server, answer};
 use crate::check::{CheckError, Checker};
 use crate::clock::Micros;
-use crate::config::direct::Ids;
 use crate::config::{self, Config};
 use crate::local::LocalId;
 use crate::store::{Batch, Commit, Item, Op, Plan, SharedStore, StoreError};
@@ -192,14 +191,20 @@ impl Direct {
 
     /// A record's id from a path or a cursor.
     fn id(&self, text: &str) -> Result<LocalId, XrpcError> {
-        let id = LocalId::parse(text).map_err(|error| XrpcError::invalid(error.to_string()))?;
-        if self.settings.ids == Ids::Number && !id.is_number() {
-            return Err(XrpcError::invalid(format!(
-                "an id is a whole number from 0 to {}, not {text:?}",
-                u64::MAX
-            )));
-        }
-        Ok(id)
+        let id = self.settings.ids.record(text);
+        id.map_err(|error| XrpcError::invalid(format!("{error}, not {text:?}")))
+    }
+
+    /// A person's id from a parameter or a header of this name.
+    fn person(&self, name: &str, text: &str) -> Result<LocalId, XrpcError> {
+        let id = self.settings.ids.person(text);
+        id.map_err(|error| XrpcError::invalid(format!("{name}: {error}, not {text:?}")))
+    }
+
+    /// A person's id from a field of this name.
+    fn person_in(&self, name: &str, value: &serde_json::Value) -> Result<LocalId, XrpcError> {
+        let id = self.settings.ids.person_in(value);
+        id.map_err(|error| XrpcError::invalid(format!("{name}: {error}, not {value}")))
     }
 
     /// The next revision; never one that was given before.
@@ -354,24 +359,17 @@ impl Asked<'_> {
         let Some(value) = self.headers.get(ACTOR_HEADER) else {
             return Ok(None);
         };
-        let id = value
-            .to_str()
-            .ok()
-            .and_then(|text| LocalId::parse(text).ok());
-        id.map(Some).ok_or_else(|| {
-            XrpcError::invalid(format!("{ACTOR_HEADER} must hold the id of a person"))
-        })
+        let text = value.to_str().map_err(|_| {
+            XrpcError::invalid(format!("{ACTOR_HEADER} must hold a person's id in ASCII"))
+        })?;
+        self.direct.person(ACTOR_HEADER, text).map(Some)
     }
 
     /// Whom the app acts for, by its header or by a field; both must agree.
     fn actor(&self, field: &str, body: &Object) -> Result<LocalId, XrpcError> {
-        let written = match body.get(field) {
-            Some(value) => Some(
-                LocalId::from_json(value)
-                    .map_err(|error| XrpcError::invalid(format!("{field}: {error}")))?,
-            ),
-            None => None,
-        };
+        let written = body.get(field);
+        let written = written.map(|value| self.direct.person_in(field, value));
+        let written = written.transpose()?;
         match (self.named()?, written) {
             (Some(named), Some(written)) if named != written => Err(XrpcError::invalid(format!(
                 "{ACTOR_HEADER} names {named}, the field {field:?} names {written}"
@@ -496,7 +494,16 @@ pub(super) async fn feed(
     headers: HeaderMap,
 ) -> Response {
     match Params::parse(query.as_deref()) {
-        Ok(params) => run(server, headers, move |asked| timeline::get(asked, &params)).await,
+        Ok(params) => {
+            run(server, headers, move |asked| {
+                // Where it is not taken at all, that is what is said.
+                if let Some(user) = params.get("user").filter(|_| asked.direct.door.is_open()) {
+                    asked.direct.person("user", user)?;
+                }
+                timeline::get(asked, &params)
+            })
+            .await
+        }
         Err(error) => error.into_response(),
     }
 }

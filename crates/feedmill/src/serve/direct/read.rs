@@ -1,7 +1,6 @@
 //! `GET /records/{collection}` and `GET /records/{collection}/{id}`.
 
 use super::{Asked, follow};
-use crate::local::LocalId;
 use crate::serve::error::XrpcError;
 use crate::serve::params::Params;
 use crate::serve::{Answer, body, cursor};
@@ -35,13 +34,9 @@ pub(super) fn list(asked: &Asked<'_>, short: &str, params: &Params) -> Result<An
         .plan
         .listing(&kept.nsid)
         .ok_or_else(|| XrpcError::invalid(format!("{short} is not listed")))?;
-    let actor = match params.get("actor") {
-        Some(text) => {
-            let id = LocalId::parse(text);
-            Some(id.map_err(|error| XrpcError::invalid(format!("actor: {error}")))?)
-        }
-        None => None,
-    };
+    let actor = params.get("actor");
+    let actor = actor.map(|text| asked.direct.person("actor", text));
+    let actor = actor.transpose()?;
     let scope = format!("records:{short}");
     let query = ListQuery {
         lane,
