@@ -494,16 +494,7 @@ pub(super) async fn feed(
     headers: HeaderMap,
 ) -> Response {
     match Params::parse(query.as_deref()) {
-        Ok(params) => {
-            run(server, headers, move |asked| {
-                // Where it is not taken at all, that is what is said.
-                if let Some(user) = params.get("user").filter(|_| asked.direct.door.is_open()) {
-                    asked.direct.person("user", user)?;
-                }
-                timeline::get(asked, &params)
-            })
-            .await
-        }
+        Ok(params) => run(server, headers, move |asked| timeline::get(asked, &params)).await,
         Err(error) => error.into_response(),
     }
 }

@@ -127,10 +127,8 @@ fn reader(asked: &Asked<'_>, user: Option<&str>) -> Result<LocalId, XrpcError> {
             "the reader is known by a token; ?user= is for development (direct.open = true)",
         ));
     }
-    let named = user
-        .map(LocalId::parse)
-        .transpose()
-        .map_err(|error| XrpcError::invalid(format!("user: {error}")))?;
+    let named = user.map(|user| asked.direct.person("user", user));
+    let named = named.transpose()?;
     match (&asked.caller, named) {
         (Caller::Reader(reader), None) => Ok(reader.clone()),
         (Caller::Reader(reader), Some(named)) if *reader == named => Ok(named),
