@@ -67,7 +67,8 @@ pub(crate) struct Reading<'a> {
 /// Something that must not have moved when the page is made.
 #[derive(Debug, Clone, Copy)]
 enum Lean<'a> {
-    /// The ring of a slot, but for pushes.
+    /// The ring of a slot, but for pushes. Fan-outs and sweeps move it, and enter nothing in the
+    /// journal.
     Ring(&'a Lane, u32, u16),
     /// The window, but for its ends.
     Window(&'a Lane, u32),
@@ -375,3 +376,6 @@ impl Feed {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -232,6 +232,16 @@ struct Wish {
     limit: usize,
 }
 
+/// Says that all is written when it goes, also if the writer failed: readers that go on for ever
+/// would keep that to themselves.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// One world; how often each kind of page was seen.
 fn run(seed: u64) -> [u64; 4] {
     let mut random = Random(seed);
@@ -258,8 +268,9 @@ fn run(seed: u64) -> [u64; 4] {
         let readers: Vec<_> = (0..THREADS)
             .map(|thread| scope.spawn(move || scene.read(seed * 31 + thread)))
             .collect();
+        let end = End(&scene.done);
         scene.write(&mut engine, seed);
-        scene.done.store(true, Ordering::Relaxed);
+        drop(end);
         for reader in readers {
             reader.join().unwrap();
         }
