@@ -368,3 +368,48 @@ fn a_page_is_exact_while_the_sweep_moves_rings() {
         true
     });
 }
+
+/// Readers who stay, each of an author of its own who posts nothing more. They are so many that a
+/// page which is held up for long is still concerned by no change.
+const RESIDENTS: u32 = 1_000;
+
+/// After an unfollow the sweep builds a ring anew, elsewhere, and moves all others down, each to
+/// the place of the one before it.
+#[test]
+fn a_page_is_exact_while_its_place_is_given_to_others() {
+    let settings = Settings {
+        ttl_us: 16, // a sweep is due after a sixteenth of it; nobody is away within a second
+        ..Settings::default()
+    };
+    let mut engine = world(60, settings);
+    let serial = |author: u32, post: u64| post * 1_000 + u64::from(author);
+    for post in 1..=KEPT {
+        for author in 0..RESIDENTS {
+            publish(&mut engine, serial(author, post), KeyId(author));
+        }
+    }
+    for author in 0..RESIDENTS {
+        register(&mut engine, author, &[KeyId(author), NOBODYS]);
+    }
+    engine.end();
+    let pages = engine.pages();
+    let write = || {
+        for round in 1..=steps() / 10 {
+            let reader = KeyId(FIRST_READER + round as u32 % RESIDENTS);
+            engine.begin(round);
+            engine.unfollow(0, reader, NOBODYS);
+            engine.follow(0, reader, NOBODYS);
+            engine.end();
+            while engine.step(round as i64 + 1, 10_000) {}
+        }
+    };
+    beside(write, |turn| {
+        let author = turn % RESIDENTS;
+        let Some(ids) = page(&pages, author, PAGE) else {
+            return false;
+        };
+        let all = (1..=KEPT).rev().map(|post| serial(author, post));
+        assert!(ids.iter().copied().eq(all), "{author}: {ids:?}");
+        true
+    });
+}
