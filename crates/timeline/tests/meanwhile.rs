@@ -8,12 +8,16 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use timeline::{
-    Cold, FeedSpec, KeyId, KeyList, NewRecord, Pages, Read, RecordId, Request, Settings, Target,
-    TargetSpec, Timelines,
+    Cold, FeedSpec, KeyId, KeyList, NewRecord, Pages, RECORD_BYTES, Read, RecordId, Request,
+    Settings, Target, TargetSpec, Timelines,
 };
 
 const GIANT: KeyId = KeyId(7);
+/// A key that nobody follows, so that its posts concern no page.
+const NOBODYS: KeyId = KeyId(8_000);
 const FIRST_READER: u32 = 100;
+/// A reader that is never active.
+const STRANGER: u32 = 5_000;
 const PAGE: usize = 30;
 
 /// Beyond these only the model goes on: what threads can meet here they have met long before.
@@ -30,238 +34,60 @@ fn steps() -> u64 {
     steps.min(STEPS_MAX)
 }
 
-/// The giant's readers, all active.
-fn crowd(readers: u32) -> Timelines {
+/// Has two threads read pages as long as `write` runs.
+///
+/// `read` asks for one page and judges it; whether there was one. It is told which turn of its
+/// thread this is, so that it can ask for others' pages in turn.
+fn beside(write: impl FnOnce(), read: impl Fn(u32) -> bool + Sync) {
+    let done = AtomicBool::new(false);
+    let pages: u64 = std::thread::scope(|scope| {
+        let (read, done) = (&read, &done);
+        let read_all = move |first: u32| {
+            let turns = (first..).take_while(|_| !done.load(Ordering::Relaxed));
+            turns.map(|turn| u64::from(read(turn))).sum::<u64>()
+        };
+        let readers = [0, 1].map(|first| scope.spawn(move || read_all(first)));
+        let end = End(done);
+        write();
+        drop(end);
+        readers.into_iter().map(|it| it.join().unwrap()).sum()
+    });
+    assert!(pages > 0, "no page was read");
+}
+
+/// Says that all is written when it goes, also if the writer failed: readers that go on for ever
+/// would keep that to themselves.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// An empty world of one feed with rings of `items_max`.
+fn world(items_max: usize, settings: Settings) -> Timelines {
     let settings = Settings {
         feeds: vec![FeedSpec {
-            targets: vec![TargetSpec { items_max: 40 }],
+            targets: vec![TargetSpec { items_max }],
             include_self: false,
         }],
-        sync_threshold: 0,
-        pull_above: readers as usize * 2,
-        ..Settings::default()
+        ..settings
     };
     let mut engine = Timelines::new(settings, 0);
     engine.loaded(0, 0, None);
-    let follows = KeyList::new([GIANT]);
+    engine
+}
+
+/// Makes a reader active that follows these.
+fn register(engine: &mut Timelines, reader: u32, follows: &[KeyId]) {
     let cold = Cold {
-        follows: &follows,
+        follows: &KeyList::new(follows.iter().copied()),
         hidden: &KeyList::default(),
         as_of: 0,
     };
-    for reader in 0..readers {
-        engine.register(0, KeyId(FIRST_READER + reader), &cold, 1);
-    }
+    engine.register(0, KeyId(FIRST_READER + reader), &cold, 1);
     while engine.step(1, 100_000) {}
-    engine
-}
-
-/// The page of a reader, as the serials of its posts; `None` if the engine leaves it to the store.
-fn page(pages: &Pages, reader: u32) -> Option<Vec<u64>> {
-    let request = Request {
-        feed: 0,
-        target: Target::One(0),
-        reader: KeyId(FIRST_READER + reader),
-        before: None,
-        limit: PAGE,
-        now_us: 1,
-    };
-    let ids = pages.read(&request, |_, page| {
-        let entries = page.entries.iter();
-        entries.map(|entry| entry.id.0).collect()
-    });
-    match ids {
-        Read::Page(ids) => Some(ids),
-        Read::Below | Read::Sparse | Read::Busy => None,
-        Read::Cold => panic!("all readers are active"),
-    }
-}
-
-/// Posts of one world: more than one block holds, but each new block copies the list of all. So
-/// who has more time makes more worlds, not longer ones.
-const POSTS: u64 = 20_000;
-
-/// What the writer does, as the server's does it.
-fn write(engine: &mut Timelines, posted: &AtomicU64) {
-    for post in 1..=POSTS {
-        engine.begin(post);
-        engine.insert(
-            0,
-            0,
-            NewRecord {
-                id: RecordId(post),
-                time_us: post as i64 * 10,
-                uri: &format!("at://giant/post/{post:09}"),
-                author: GIANT,
-                keys: &[GIANT],
-            },
-        );
-        posted.store(post, Ordering::SeqCst);
-        engine.end();
-        // Some fan-outs are done before the next begins, and some run beside each other.
-        for _ in 0..post % 5 {
-            engine.step(1, 1_000);
-        }
-    }
-}
-
-/// Few readers, so that a page is often of a ring that is just pushed to; and very few, so that a
-/// fan-out often ends while it is made.
-#[test]
-fn a_page_read_in_the_midst_of_a_fanout_is_exact() {
-    let worlds = (steps() / 5_000).max(1);
-    for readers in [40, 2] {
-        let read: u64 = (0..worlds).map(|_| check_fanouts(readers)).sum();
-        assert!(read > 0, "no page was read");
-    }
-}
-
-/// One world; how many pages were read.
-fn check_fanouts(count: u32) -> u64 {
-    let mut engine = crowd(count);
-    let pages = engine.pages();
-    let (posted, done) = (AtomicU64::new(0), AtomicBool::new(false));
-    let read = std::thread::scope(|scope| {
-        let (pages, posted, done) = (&pages, &posted, &done);
-        let read = move |thread: u32| {
-            let mut read = 0u64;
-            let mut reader = thread;
-            while !done.load(Ordering::Relaxed) {
-                reader = (reader + 7) % count;
-                let before = pages.position();
-                let found = page(pages, reader);
-                let after = posted.load(Ordering::SeqCst);
-                let Some(found) = found else { continue };
-                let newest = found.first().copied().unwrap_or(0);
-                assert!(
-                    (before..=after).contains(&newest),
-                    "{before} {found:?} {after}"
-                );
-                let all = (1..=newest).rev().take(PAGE);
-                assert!(found.iter().copied().eq(all), "{found:?}");
-                read += 1;
-            }
-            read
-        };
-        let readers = [0, 1].map(|thread| scope.spawn(move || read(thread)));
-        write(&mut engine, posted);
-        done.store(true, Ordering::Relaxed);
-        readers.into_iter().map(|it| it.join().unwrap()).sum()
-    });
-    while engine.step(1, 100_000) {}
-    assert!(engine.stats().pushes >= u64::from(count) * POSTS / 2);
-    for reader in 0..count {
-        let newest: Vec<u64> = (1..=POSTS).rev().take(PAGE).collect();
-        assert_eq!(page(&pages, reader), Some(newest));
-    }
-    read
-}
-
-/// Readers that come and go, each following one author of its own.
-const GUESTS: u32 = 6;
-
-/// Lets one guest go and another come, into the same place.
-fn change_guests(engine: &mut Timelines) {
-    for round in 0..steps() * 10 {
-        let (gone, here) = ((round % 6) as u32, ((round + 1) % 6) as u32);
-        engine.hibernate(0, KeyId(FIRST_READER + gone));
-        while engine.step(1, 10_000) {}
-        let follows = KeyList::new([KeyId(here)]);
-        let cold = Cold {
-            follows: &follows,
-            hidden: &KeyList::default(),
-            as_of: 0,
-        };
-        engine.register(0, KeyId(FIRST_READER + here), &cold, 1);
-        while engine.step(1, 10_000) {}
-    }
-}
-
-#[test]
-fn a_page_is_never_made_of_the_ring_of_another_that_has_its_place() {
-    let settings = Settings {
-        feeds: vec![FeedSpec {
-            targets: vec![TargetSpec { items_max: 40 }],
-            include_self: false,
-        }],
-        ..Settings::default()
-    };
-    let mut engine = Timelines::new(settings, 0);
-    engine.loaded(0, 0, None);
-    for post in 0..u64::from(GUESTS) * 5 {
-        let author = KeyId((post % u64::from(GUESTS)) as u32);
-        let record = NewRecord {
-            id: RecordId(post),
-            time_us: post as i64 + 1,
-            uri: &format!("at://guest/post/{post:09}"),
-            author,
-            keys: &[author],
-        };
-        engine.insert(0, 0, record);
-    }
-    engine.end();
-    let pages = engine.pages();
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let (pages, done) = (&pages, &done);
-        let read = move || {
-            let mut read = 0u64;
-            while !done.load(Ordering::Relaxed) {
-                for guest in 0..GUESTS {
-                    let request = Request {
-                        feed: 0,
-                        target: Target::One(0),
-                        reader: KeyId(FIRST_READER + guest),
-                        before: None,
-                        limit: PAGE,
-                        now_us: 1,
-                    };
-                    let Read::Page(page) = pages.read(&request, |_, page| page) else {
-                        continue;
-                    };
-                    let own = |id: u64| id % u64::from(GUESTS) == u64::from(guest);
-                    let ids: Vec<u64> = page.entries.iter().map(|entry| entry.id.0).collect();
-                    assert!(
-                        ids.len() == 5 && ids.iter().all(|&id| own(id)),
-                        "the page of guest {guest}: {ids:?}"
-                    );
-                    read += 1;
-                }
-            }
-            read
-        };
-        let readers = [0, 1].map(|_| scope.spawn(read));
-        change_guests(&mut engine);
-        done.store(true, Ordering::Relaxed);
-        let pages: u64 = readers.into_iter().map(|it| it.join().unwrap()).sum();
-        assert!(pages > 0, "no page was read");
-    });
-}
-
-/// Worlds in which the first record ever leaves the window.
-fn worlds() -> u64 {
-    steps() / 20
-}
-
-const WINDOW: u64 = 24;
-
-/// A world whose window is full of what the reader follows.
-fn brimful() -> Timelines {
-    let settings = Settings {
-        feeds: vec![FeedSpec {
-            targets: vec![TargetSpec { items_max: 40 }],
-            include_self: false,
-        }],
-        window_bytes_max: timeline::RECORD_BYTES * WINDOW as usize,
-        ..Settings::default()
-    };
-    let mut engine = Timelines::new(settings, 0);
-    engine.loaded(0, 0, None);
-    for post in 1..=WINDOW {
-        publish(&mut engine, post, GIANT);
-    }
-    engine.end();
-    engine
 }
 
 fn publish(engine: &mut Timelines, post: u64, author: KeyId) {
@@ -279,25 +105,44 @@ fn publish_at(engine: &mut Timelines, post: u64, time_us: i64, author: KeyId) {
     engine.insert(0, 0, record);
 }
 
-/// The page of one who follows the giant and is not active: whether it says that nothing is left,
-/// and how many records it has.
-fn last_page(pages: &Pages) -> Option<(bool, usize)> {
-    let follows = KeyList::new([GIANT]);
+fn request(reader: u32, limit: usize) -> Request<'static> {
+    Request {
+        feed: 0,
+        target: Target::One(0),
+        reader: KeyId(FIRST_READER + reader),
+        before: None,
+        limit,
+        now_us: 1,
+    }
+}
+
+/// The page of a reader, as the serials of its posts.
+fn read(pages: &Pages, reader: u32, limit: usize) -> Read<Vec<u64>> {
+    pages.read(&request(reader, limit), |_, page| {
+        let entries = page.entries.iter();
+        entries.map(|entry| entry.id.0).collect()
+    })
+}
+
+/// The same of one who is active; `None` if the engine leaves it to the store.
+fn page(pages: &Pages, reader: u32, limit: usize) -> Option<Vec<u64>> {
+    match read(pages, reader, limit) {
+        Read::Page(ids) => Some(ids),
+        Read::Below | Read::Sparse | Read::Busy => None,
+        Read::Cold => panic!("all readers are active"),
+    }
+}
+
+/// The page of one who is not active and follows these: its serials, and whether nothing is left.
+fn cold_page(pages: &Pages, follows: &KeyList, limit: usize) -> Option<(Vec<u64>, bool)> {
     let cold = Cold {
-        follows: &follows,
+        follows,
         hidden: &KeyList::default(),
         as_of: 0,
     };
-    let request = Request {
-        feed: 0,
-        target: Target::One(0),
-        reader: KeyId(FIRST_READER),
-        before: None,
-        limit: 2 * WINDOW as usize,
-        now_us: 1,
-    };
-    let read = pages.read_cold(&request, &cold, |_, page| {
-        (page.next.is_none(), page.entries.len())
+    let read = pages.read_cold(&request(STRANGER, limit), &cold, |_, page| {
+        let ids = page.entries.iter().map(|entry| entry.id.0);
+        (ids.collect(), page.next.is_none())
     });
     match read {
         Read::Page(page) => Some(page),
@@ -305,39 +150,135 @@ fn last_page(pages: &Pages) -> Option<(bool, usize)> {
     }
 }
 
+/// Few readers, so that a page is often of a ring that is just pushed to; and hardly any, with
+/// pages of one post, so that a fan-out often ends between two looks of a page.
+#[test]
+fn a_page_read_in_the_midst_of_a_fanout_is_exact() {
+    for (readers, limit) in [(40, PAGE), (2, 1), (1, 1)] {
+        check_fanouts(readers, limit);
+    }
+}
+
+fn check_fanouts(readers: u32, limit: usize) {
+    let settings = Settings {
+        sync_threshold: 0,
+        // Not all that is ever posted: each new block of a list copies the list.
+        window_bytes_max: RECORD_BYTES * 400,
+        removed_max: 1,
+        ..Settings::default()
+    };
+    let mut engine = world(40, settings);
+    for reader in 0..readers {
+        register(&mut engine, reader, &[GIANT]);
+    }
+    let pages = engine.pages();
+    let posts = steps() * 2;
+    let posted = AtomicU64::new(0);
+    let write = || {
+        for post in 1..=posts {
+            engine.begin(post);
+            publish(&mut engine, post, GIANT);
+            posted.store(post, Ordering::SeqCst);
+            engine.end();
+            // Meanwhile pages begin that the post does not concern any more; its fan-out does.
+            publish_at(&mut engine, posts + post, post as i64, NOBODYS);
+            engine.end();
+            // Some fan-outs are done before the next begins, and some run beside each other.
+            for _ in 0..post % 5 {
+                engine.step(1, 1_000);
+            }
+        }
+    };
+    beside(write, |turn| {
+        let before = pages.position();
+        let found = page(&pages, turn % readers * 7 % readers, limit);
+        let after = posted.load(Ordering::SeqCst);
+        let Some(found) = found else { return false };
+        let newest = found.first().copied().unwrap_or(0);
+        assert!(
+            (before..=after).contains(&newest),
+            "{before} {found:?} {after}"
+        );
+        let all = (1..=newest).rev().take(limit);
+        assert!(found.iter().copied().eq(all), "{found:?}");
+        true
+    });
+    while engine.step(1, 100_000) {}
+    assert!(engine.stats().pushes >= u64::from(readers) * posts / 2);
+    for reader in 0..readers {
+        let newest: Vec<u64> = (1..=posts).rev().take(limit).collect();
+        assert_eq!(page(&pages, reader, limit), Some(newest));
+    }
+}
+
+/// Readers that come and go, each following one author of its own.
+const GUESTS: u32 = 6;
+
+#[test]
+fn a_page_is_never_made_of_the_ring_of_another_that_has_its_place() {
+    let mut engine = world(40, Settings::default());
+    for post in 0..u64::from(GUESTS) * 5 {
+        publish(&mut engine, post + 1, KeyId(post as u32 % GUESTS));
+    }
+    engine.end();
+    let pages = engine.pages();
+    let write = || {
+        for round in 0..steps() as u32 * 10 {
+            // One goes and another comes, into the same place.
+            let (gone, here) = (round % GUESTS, (round + 1) % GUESTS);
+            engine.hibernate(0, KeyId(FIRST_READER + gone));
+            while engine.step(1, 10_000) {}
+            register(&mut engine, here, &[KeyId(here)]);
+        }
+    };
+    beside(write, |turn| {
+        let guest = turn % GUESTS;
+        let Read::Page(ids) = read(&pages, guest, PAGE) else {
+            return false;
+        };
+        let own = |&id: &u64| (id - 1) % u64::from(GUESTS) == u64::from(guest);
+        assert!(ids.len() == 5 && ids.iter().all(own), "{guest}: {ids:?}");
+        true
+    });
+}
+
+const WINDOW: u64 = 24;
+
+/// A world whose window is full of what the reader follows.
+fn brimful() -> Timelines {
+    let settings = Settings {
+        window_bytes_max: RECORD_BYTES * WINDOW as usize,
+        ..Settings::default()
+    };
+    let mut engine = world(40, settings);
+    for post in 1..=WINDOW {
+        publish(&mut engine, post, GIANT);
+    }
+    engine.end();
+    engine
+}
+
+/// In each world the first record leaves the window once, so there are many.
 #[test]
 fn no_page_says_that_nothing_is_left_below_a_record_that_left_the_window() {
-    let world = std::sync::Mutex::new(brimful().pages());
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let (world, done) = (&world, &done);
-        let read = move || {
-            let mut read = 0u64;
-            while !done.load(Ordering::Relaxed) {
-                let pages = world.lock().unwrap().clone();
-                for _ in 0..20 {
-                    let Some((last, records)) = last_page(&pages) else {
-                        break;
-                    };
-                    assert!(!last || records == WINDOW as usize, "{records} are all");
-                    read += 1;
-                }
-            }
-            read
-        };
-        let readers = [0, 1].map(|_| scope.spawn(read));
-        for _ in 0..worlds() {
-            let mut engine = brimful();
-            *world.lock().unwrap() = engine.pages();
-            // Of somebody whom nobody follows, so no page is concerned.
+    let mut engine = brimful();
+    let pages = engine.pages();
+    let write = || {
+        for _ in 0..steps() / 20 {
+            engine.replace(brimful());
             for post in 1..=WINDOW {
-                publish(&mut engine, WINDOW + post, KeyId(8));
+                publish(&mut engine, WINDOW + post, NOBODYS);
                 engine.end();
             }
         }
-        done.store(true, Ordering::Relaxed);
-        let pages: u64 = readers.into_iter().map(|it| it.join().unwrap()).sum();
-        assert!(pages > 0, "no page was read");
+    };
+    let follows = KeyList::new([GIANT]);
+    beside(write, |_| {
+        let Some((ids, last)) = cold_page(&pages, &follows, 2 * WINDOW as usize) else {
+            return false;
+        };
+        assert!(!last || ids.len() == WINDOW as usize, "{ids:?} are all");
+        true
     });
 }
 
@@ -348,134 +289,127 @@ const SHOWN: u64 = 60;
 #[test]
 fn a_walk_of_the_window_is_exact_while_late_records_move_others() {
     let settings = Settings {
-        feeds: vec![FeedSpec {
-            targets: vec![TargetSpec { items_max: 40 }],
-            include_self: false,
-        }],
         scan_above: 100,
         ..Settings::default()
     };
-    let mut engine = Timelines::new(settings, 0);
-    engine.loaded(0, 0, None);
+    let mut engine = world(40, settings);
     for post in 1..=SHOWN {
         publish(&mut engine, post * 1_000, GIANT);
     }
     engine.end();
-    let follows = KeyList::new((0..MANY).map(KeyId));
     let pages = engine.pages();
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let (pages, done, follows) = (&pages, &done, &follows);
-        let read = move || {
-            let mut read = 0u64;
-            while !done.load(Ordering::Relaxed) {
-                let request = Request {
-                    feed: 0,
-                    target: Target::One(0),
-                    reader: KeyId(MANY + FIRST_READER),
-                    before: None,
-                    limit: SHOWN as usize,
-                    now_us: 1,
-                };
-                let cold = Cold {
-                    follows,
-                    hidden: &KeyList::default(),
-                    as_of: 0,
-                };
-                let Read::Page(page) = pages.read_cold(&request, &cold, |_, page| page) else {
-                    continue;
-                };
-                let ids = page.entries.iter().map(|entry| entry.id.0 / 1_000);
-                let ids: Vec<u64> = ids.collect();
-                assert!(ids.iter().copied().eq((1..=SHOWN).rev()), "{ids:?}");
-                read += 1;
-            }
-            read
-        };
-        let readers = [0, 1].map(|_| scope.spawn(read));
-        // Of somebody whom nobody follows, between those that are shown; then they go again.
-        for round in 0..worlds() {
+    let write = || {
+        // Between those that are shown; then they go again.
+        for round in 0..steps() / 20 {
+            let serial = |post: u64| round * 1_000_000 + 100_000 + post;
             for post in 1..=300 {
-                let serial = round * 1_000_000 + 100_000 + post;
                 let time = (post * 197 % SHOWN) * 1_000 + post;
-                publish_at(&mut engine, serial, time as i64, KeyId(MANY + 1));
+                publish_at(&mut engine, serial(post), time as i64, NOBODYS);
                 engine.end();
             }
             for post in 1..=300 {
-                engine.remove(RecordId(round * 1_000_000 + 100_000 + post));
+                engine.remove(RecordId(serial(post)));
                 engine.end();
             }
             while engine.step(round as i64 * 1_000_000_000_000, 10_000) {}
         }
-        done.store(true, Ordering::Relaxed);
-        let pages: u64 = readers.into_iter().map(|it| it.join().unwrap()).sum();
-        assert!(pages > 0, "no page was read");
+    };
+    let follows = KeyList::new((0..MANY).map(KeyId));
+    beside(write, |_| {
+        let Some((ids, _)) = cold_page(&pages, &follows, SHOWN as usize) else {
+            return false;
+        };
+        let all = (1..=SHOWN).rev().map(|post| post * 1_000);
+        assert!(ids.iter().copied().eq(all), "{ids:?}");
+        true
     });
 }
 
 /// Authors who let an old record go for each new one, and a reader of each.
-const AUTHORS: u64 = 6;
+const AUTHORS: u32 = 6;
 const KEPT: u64 = 30;
 
 #[test]
 fn a_page_is_exact_while_the_sweep_moves_rings() {
     let settings = Settings {
-        feeds: vec![FeedSpec {
-            targets: vec![TargetSpec { items_max: 60 }],
-            include_self: false,
-        }],
         removed_max: 1,
         ..Settings::default()
     };
-    let mut engine = Timelines::new(settings, 0);
-    engine.loaded(0, 0, None);
+    let mut engine = world(60, settings);
+    let serial = |author: u32, post: u64| post * 10 + u64::from(author);
     for author in 0..AUTHORS {
-        let follows = KeyList::new([KeyId(author as u32)]);
-        let cold = Cold {
-            follows: &follows,
-            hidden: &KeyList::default(),
-            as_of: 0,
-        };
-        engine.register(0, KeyId(FIRST_READER + author as u32), &cold, 1);
+        register(&mut engine, author, &[KeyId(author)]);
     }
-    while engine.step(1, 10_000) {}
-    let serial = |author: u64, post: u64| post * 10 + author;
     for post in 1..=KEPT {
         for author in 0..AUTHORS {
-            publish(&mut engine, serial(author, post), KeyId(author as u32));
+            publish(&mut engine, serial(author, post), KeyId(author));
         }
     }
     engine.end();
     let pages = engine.pages();
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let (pages, done) = (&pages, &done);
-        let read = move || {
-            let mut read = 0u64;
-            while !done.load(Ordering::Relaxed) {
-                for author in 0..AUTHORS as u32 {
-                    let Some(ids) = page(pages, author) else {
-                        continue;
-                    };
-                    let own = ids.iter().all(|id| id % 10 == u64::from(author));
-                    let whole = ids.windows(2).all(|pair| pair[0] == pair[1] + 10);
-                    assert!(own && whole && ids.len() == PAGE, "{author}: {ids:?}");
-                    read += 1;
-                }
-            }
-            read
-        };
-        let readers = [0, 1].map(|_| scope.spawn(read));
-        for post in KEPT + 1..=KEPT + worlds() * 4 {
+    let write = || {
+        for post in KEPT + 1..=KEPT + steps() / 5 {
             for author in 0..AUTHORS {
-                publish(&mut engine, serial(author, post), KeyId(author as u32));
+                publish(&mut engine, serial(author, post), KeyId(author));
                 engine.remove(RecordId(serial(author, post - KEPT)));
                 engine.end();
                 engine.step(1, 10_000);
             }
         }
-        done.store(true, Ordering::Relaxed);
-        let pages: u64 = readers.into_iter().map(|it| it.join().unwrap()).sum();
-        assert!(pages > 0, "no page was read");
+    };
+    beside(write, |turn| {
+        let author = turn % AUTHORS;
+        let Some(ids) = page(&pages, author, PAGE) else {
+            return false;
+        };
+        let own = ids.iter().all(|id| id % 10 == u64::from(author));
+        let whole = ids.windows(2).all(|pair| pair[0] == pair[1] + 10);
+        assert!(own && whole && ids.len() == PAGE, "{author}: {ids:?}");
+        true
+    });
+}
+
+/// Readers who stay, each of an author of its own who posts nothing more. They are so many that a
+/// page which is held up for long is still concerned by no change.
+const RESIDENTS: u32 = 1_000;
+
+/// After an unfollow the sweep builds a ring anew, elsewhere, and moves all others down, each to
+/// the place of the one before it.
+#[test]
+fn a_page_is_exact_while_its_place_is_given_to_others() {
+    let settings = Settings {
+        ttl_us: 16, // a sweep is due after a sixteenth of it; nobody is away within a second
+        ..Settings::default()
+    };
+    let mut engine = world(60, settings);
+    let serial = |author: u32, post: u64| post * 1_000 + u64::from(author);
+    for post in 1..=KEPT {
+        for author in 0..RESIDENTS {
+            publish(&mut engine, serial(author, post), KeyId(author));
+        }
+    }
+    for author in 0..RESIDENTS {
+        register(&mut engine, author, &[KeyId(author), NOBODYS]);
+    }
+    engine.end();
+    let pages = engine.pages();
+    let write = || {
+        for round in 1..=steps() / 10 {
+            let reader = KeyId(FIRST_READER + round as u32 % RESIDENTS);
+            engine.begin(round);
+            engine.unfollow(0, reader, NOBODYS);
+            engine.follow(0, reader, NOBODYS);
+            engine.end();
+            while engine.step(round as i64 + 1, 10_000) {}
+        }
+    };
+    beside(write, |turn| {
+        let author = turn % RESIDENTS;
+        let Some(ids) = page(&pages, author, PAGE) else {
+            return false;
+        };
+        let all = (1..=KEPT).rev().map(|post| serial(author, post));
+        assert!(ids.iter().copied().eq(all), "{author}: {ids:?}");
+        true
     });
 }
