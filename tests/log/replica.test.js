@@ -86,6 +86,10 @@ export async function testReplica({ log: { LogReplica, blockHash, newKey, actorO
   await Promise.all([signer, wary].map((log) => log.close()))
 
   await testRestored({ open, until, check, texts })
+  await testActors({ open, until, check, texts, newKey })
+  await testRefused({ open, until, check, texts })
+  await testRanges({ open, until, check, texts })
+  await testCatchUp({ open, check, url, space })
 
   await Promise.all([ada, bob, partial, offline].map((log) => log.close()))
 }
@@ -134,4 +138,144 @@ async function testRestored({ open, until, check, texts }) {
   }
   check("nothing came twice", (await texts(carol, "h")) === "first second third")
   await carol.close()
+}
+
+// Two replicas that write offline never lose anything, whoever they say they are.
+async function testActors({ open, until, check, texts, newKey }) {
+  const offline = { url: "http://127.0.0.1:1" }
+  let own = await open("own", undefined, offline)
+  const { actorId } = own
+  check("a replica without an actor has one of its own", actorId.startsWith("ed25519:"))
+  await own.close()
+  own = await open("own", undefined, offline)
+  check("and keeps it", own.actorId === actorId)
+  await own.close()
+  let message
+  await open("nobody", "x", { space: "" }).catch((error) => ({ message } = error))
+  check("a replica without a space is refused", message?.includes("space"))
+
+  const twins = []
+  for (const name of ["twin 1", "twin 2"]) {
+    const twin = await open(name, "twin", offline)
+    for (const what of ["first", "second"]) await twin.append("t", `${what} of ${name}.`)
+    await twin.close()
+    twins.push(await open(name, "twin"))
+    await until(`${name} sends what it wrote`, async () => (await twins.at(-1).status()).waiting === 0)
+  }
+  const all = "first of twin 1. second of twin 1. first of twin 2. second of twin 2."
+  for (const twin of twins) {
+    await until("what lost its sequence was written again", async () => (await texts(twin, "t")) === all)
+    check("and nothing is aside", (await twin.status()).aside === 0)
+  }
+  await Promise.all(twins.map((twin) => twin.close()))
+
+  const key = await newKey()
+  for (const name of ["signed 1", "signed 2"]) {
+    const before = await open(name, undefined, { key, ...offline })
+    await before.append("s", `${name} first`)
+    await before.append("s", `${name} second`)
+    await before.close()
+    const told = []
+    const twin = await open(name, undefined, { key })
+    twin.addEventListener("conflict", ({ blocks }) => told.push(...blocks))
+    await until(`${name} settles`, async () => (await twin.status()).waiting === 0 && (await twin.status()).after > 0)
+    if (name === "signed 2") {
+      await until("what is signed and lost its sequence is reported", () => told.length > 0)
+      await until("and listed", async () => (await twin.status()).aside === 2)
+      const listed = (await twin.conflicts()).map((block) => new TextDecoder().decode(block.data))
+      check("with its content", listed.sort().join() === "signed 2 first,signed 2 second")
+    }
+    await twin.close()
+  }
+}
+
+// What the server will not take holds up nothing else.
+async function testRefused({ open, until, check, texts }) {
+  const log = await open("refused", "fay")
+  const told = []
+  log.addEventListener("conflict", ({ blocks }) => told.push(...blocks))
+  for (let number = 0; number < 12; number++) await log.append("large", new Uint8Array(900_000).fill(number))
+  await log.append("large", new Uint8Array(1_100_000))
+  await log.append("large", "small")
+  await until("twelve blocks of 0.9 MB are sent", async () => (await log.status()).waiting === 0)
+  const [refused, ...more] = await log.conflicts()
+  check("one that is too large is set aside", refused.refused === "tooLarge" && refused.data.length === 1_100_000)
+  check("and no other", more.length === 0 && told.length === 1)
+  const other = await open("refused reader", "gus", { feeds: ["large"] })
+  await until("others read them", async () => (await other.read()).length === 13)
+  check("also what was written behind it", (await texts(other, "large")).endsWith("small"))
+
+  // A server that takes little at once, and does not say what is wrong.
+  let asked = 0
+  const narrow = async (address, options) => {
+    const request = JSON.parse(options.body)
+    if (address.endsWith("/append") && request.blocks.length > 3) {
+      asked += 1
+      return { json: async () => ({ requestId: request.requestId, error: "tooLarge", limit: "batch_bytes_max", max: 3 }) }
+    }
+    return fetch(address, options)
+  }
+  const patient = await open("narrow", "hal", { fetch: narrow })
+  await Promise.all(Array.from({ length: 20 }, (_, number) => patient.append("n", String(number))))
+  await until("a push that is too large is halved", async () => (await patient.status()).waiting === 0 && asked > 0)
+  check("and nothing of it is lost", (await patient.read({ feedId: "n" })).length === 20)
+  await Promise.all([log, other, patient].map((log) => log.close()))
+}
+
+// A replica of a part holds that part.
+async function testRanges({ open, until, check, texts }) {
+  const writer = await open("ranges", "ida")
+  const write = async (text) => {
+    await writer.append("r", text)
+    await until(`${text} is sent`, async () => (await writer.status()).waiting === 0)
+  }
+  await write("one")
+  await write("two")
+  const [first, second] = await writer.read({ feedId: "r" })
+  const from = await open("from", undefined, { feeds: ["r"], from: second.position })
+  await until("from a position on", async () => (await texts(from)) === "two")
+  const since = await open("since", undefined, { feeds: ["r"], since: 9007199254740991 })
+  const tail = await open("tail", undefined, { feeds: ["r"], tail: true })
+  const later = await open("later", undefined, { feeds: ["r"], from: second.position + 1000 })
+  for (const log of [since, tail, later]) {
+    await until("what begins at the end has begun", async () => (await log.status()).epoch !== undefined)
+  }
+  await write("three")
+  await until("the tail only", async () => (await texts(tail)) === "three")
+  await until("since a time", async () => (await texts(since)) === "three")
+  await until("a start that lies ahead begins at the end", async () => (await texts(later)) === "three")
+  await from.close()
+  const whole = await open("from", undefined, { feeds: ["r"] })
+  await until("who asks for more gets it", async () => (await texts(whole)) === "one two three")
+  const trouble = await open("two starts", undefined, { tail: true, from: first.position }).catch((error) => error)
+  check("two starts are refused", trouble instanceof TypeError)
+  await Promise.all([writer, since, tail, later, whole].map((log) => log.close()))
+}
+
+// A long history comes in few requests, and each page while the one before is written.
+async function testCatchUp({ open, check, url, space }) {
+  const blocks = 20_000
+  const data = btoa("x".repeat(200))
+  for (let done = 0; done < blocks; done += 1000) {
+    const batch = Array.from({ length: 1000 }, (_, at) => {
+      const number = done + at
+      return { feedId: `many ${number % 50}`, actorId: "joe", sequence: Math.floor(number / 50) + 1, timestamp: 1, data }
+    })
+    const body = JSON.stringify({ requestId: done, blocks: batch })
+    const options = { method: "POST", headers: { "content-type": "application/json" }, body }
+    const answer = await (await fetch(`${url}/log/${encodeURIComponent(space)}/append`, options)).json()
+    if (answer.error) throw new Error(answer.message)
+  }
+  let queries = 0
+  const counting = (address, options) => {
+    if (address.endsWith("/query")) queries += 1
+    return fetch(address, options)
+  }
+  const began = performance.now()
+  const reader = await open("catch up", undefined, { fetch: counting })
+  await reader.sync()
+  const took = Math.round(performance.now() - began)
+  check(`${blocks} blocks come in few requests (${queries}, in ${took} ms)`, queries <= 40)
+  check("whole", (await reader.read()).filter(({ feedId }) => feedId.startsWith("many")).length === blocks)
+  await reader.close()
 }

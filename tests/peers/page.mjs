@@ -8,57 +8,14 @@
 // Needs playwright-core beside it (tests/peers/install) and Chromium.
 
 import assert from 'node:assert/strict'
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { chromium } from 'playwright-core'
+import { open } from './browser.mjs'
 
 const [address, folder] = process.argv.slice(2)
-const executablePath = process.env.FEEDMILL_CHROMIUM ?? '/usr/bin/chromium'
-if (!existsSync(executablePath)) {
-  console.error(`no browser at ${executablePath}: apt-get install chromium, or set FEEDMILL_CHROMIUM`)
-  process.exit(2)
-}
-
-const WAIT_MS = 150_000 // a loaded machine is slow, not wrong
-const profile = mkdtempSync(join(tmpdir(), 'feedmill-browser-'))
-const context = await chromium.launchPersistentContext(profile, {
-  executablePath,
-  headless: true,
-  viewport: { width: 1280, height: 900 },
-  args: [
-    '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-    '--disable-component-update', '--disable-sync', '--disable-dev-shm-usage',
-  ],
-})
-context.setDefaultTimeout(WAIT_MS)
-
-const faults = []
-const elsewhere = []
-const page = context.pages()[0] ?? (await context.newPage())
-page.on('console', (message) => message.type() === 'error' && faults.push(message.text()))
-page.on('pageerror', (error) => faults.push(String(error)))
-page.on('request', (request) => {
-  const asked = request.url()
-  if (!asked.startsWith(address) && !asked.startsWith('data:')) elsewhere.push(asked)
-})
-
-const at = (name) => page.getByTestId(name)
-const number = async (name) => Number((await at(name).textContent()).replaceAll(/[^0-9.]/g, ''))
+const { page, faults, elsewhere, at, number, until, finish } = await open(address)
 const uri = (entry) => entry.getAttribute('data-uri', { timeout: 20_000 })
 const first = () => uri(page.getByTestId('entry').first())
 const last = () => uri(page.getByTestId('entry').last())
-
-// Waits until `look` gives something true, and returns it.
-async function until(what, look) {
-  const end = Date.now() + WAIT_MS
-  for (;;) {
-    const seen = await look()
-    if (seen) return seen
-    assert.ok(Date.now() < end, `waited in vain until ${what}`)
-    await new Promise((wake) => setTimeout(wake, 100))
-  }
-}
 
 // Every entry on the page, in order, is what the server gives for the same reader.
 async function equalsTheServer() {
@@ -181,16 +138,4 @@ async function run() {
   console.log(JSON.stringify({ shown, received: await number('received'), console_errors: faults.length }))
 }
 
-let failed = false
-try {
-  await run()
-} catch (error) {
-  failed = true
-  console.error(error.message ?? error)
-  if (faults.length > 0) console.error('console:', faults)
-  await page.screenshot({ path: join(folder, 'failed.png') }).catch(() => {})
-} finally {
-  await context.close()
-  rmSync(profile, { recursive: true, force: true })
-}
-process.exit(failed ? 1 : 0)
+await finish(run, folder)

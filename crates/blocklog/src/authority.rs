@@ -12,8 +12,8 @@ use crate::chain::{Refused, Sealed, check_alone};
 use crate::cursor::Cursor;
 use crate::limits::{INTEGER_MAX, Limits};
 use crate::message::{
-    Answer, AppendRequest, Appended, Blocks, Fault, Feeds, From, ListRequest, QueryRequest,
-    Request, SubscribeRequest, Subscribed, Wanted,
+    Answer, AppendRequest, Appended, Blocks, Expected, Fault, Feeds, From, ListRequest,
+    QueryRequest, Request, SubscribeRequest, Subscribed, Wanted,
 };
 use crate::page::{PageMax, PendingStart, Selection, Start};
 use crate::store::{AppendError, FeedState, LogStore, Role, SpaceState, Subscription};
@@ -29,6 +29,20 @@ pub struct Authority<'a> {
     pub limits: &'a Limits,
     /// Who may append.
     pub writers: &'a Writers,
+}
+
+fn replaced(state: &SpaceState) -> Fault {
+    Fault::Replaced {
+        epoch: state.epoch,
+        position_max: state.position_max,
+    }
+}
+
+fn rolled_back(state: &SpaceState) -> Fault {
+    Fault::RolledBack {
+        epoch: state.epoch,
+        position_max: state.position_max,
+    }
 }
 
 impl fmt::Debug for Authority<'_> {
@@ -92,9 +106,7 @@ impl Authority<'_> {
             query.skip_gone || catching_up,
             page.evicted.iter().map(|(_, through)| *through).max(),
         ) {
-            return Err(Fault::Gone {
-                starts_at: through + 1,
-            });
+            return Err(Fault::Gone { starts_at: through });
         }
         let cursor = Cursor {
             epoch: page.epoch,
@@ -102,8 +114,25 @@ impl Authority<'_> {
             head: page.head,
             pending: page.next.pending,
             catching_up: catching_up && page.has_more,
+            upstream: state.upstream.filter(|_| state.role == Role::Replica),
+        };
+        let names_cursor = matches!(query.from, From::Cursor(_));
+        let start_cursor = match names_cursor || start.after == 0 || page.next.after == start.after
+        {
+            true => None,
+            false => self.store.head(space, start.after)?.map(|head| {
+                let start = Cursor {
+                    position: start.after,
+                    head,
+                    pending: PendingStart::Excluded,
+                    catching_up: false,
+                    ..cursor.clone()
+                };
+                start.encode()
+            }),
         };
         Ok(Blocks {
+            start_cursor,
             blocks: page.blocks,
             has_more: page.has_more,
             next_cursor: cursor.encode(),
@@ -131,7 +160,10 @@ impl Authority<'_> {
         };
         let after = match &query.from {
             From::Oldest => 0,
-            From::Position(position) => *position,
+            From::Position(position) => {
+                self.check_position(space, state, *position, &query.expected)?;
+                *position
+            }
             From::Since(time_ms) => self.store.position_before(space, *time_ms)?,
             From::Tail => self.tail(space, selection)?,
             From::Cursor(text) => {
@@ -170,25 +202,77 @@ impl Authority<'_> {
         if cursor.position > INTEGER_MAX {
             return Err(Fault::BadCursor);
         }
-        let position_max = state.position_max;
-        if cursor.epoch != state.epoch {
-            return Err(Fault::Replaced {
-                epoch: state.epoch,
-                position_max,
-            });
+        let is_ours = cursor.epoch == state.epoch;
+        // Positions are the same here and there. But a replica does not go on with the cursor of
+        // another: each has what it was set to have.
+        let moved = match state.role {
+            Role::Authority => cursor.upstream == Some(state.epoch),
+            Role::Replica => cursor.upstream.is_none() && state.upstream == Some(cursor.epoch),
+        };
+        if !is_ours && !moved {
+            return Err(replaced(state));
         }
-        let verifiable = state.role == Role::Authority && cursor.head != Head::default();
-        if verifiable {
-            let beyond = cursor.position > position_max;
-            let here = self.store.head(space, cursor.position)?;
-            if beyond || here != Some(cursor.head) {
-                return Err(Fault::RolledBack {
-                    epoch: state.epoch,
-                    position_max,
-                });
+        if state.role == Role::Authority {
+            let beyond = cursor.position > state.position_max;
+            let verifiable = cursor.head != Head::default();
+            if beyond || verifiable && self.store.head(space, cursor.position)? != Some(cursor.head)
+            {
+                return Err(rolled_back(state));
             }
         }
         Ok(cursor)
+    }
+
+    /// Whether a position is one to read on from: not beyond the end, and of the history that
+    /// the reader expects.
+    fn check_position(
+        &self,
+        space: &str,
+        state: &SpaceState,
+        position: u64,
+        expected: &Expected,
+    ) -> Result<(), Fault> {
+        let epochs = [Some(state.epoch), state.upstream];
+        if expected.epoch.is_some() && !epochs.contains(&expected.epoch) {
+            return Err(replaced(state));
+        }
+        // A replica that is behind gets there; an authority that is behind has lost something.
+        if state.role == Role::Authority && position > state.position_max {
+            return Err(Fault::BeyondEnd {
+                epoch: state.epoch,
+                position_max: state.position_max,
+            });
+        }
+        match expected.hash {
+            Some(hash) if !self.is_at(space, position, &hash)? => Err(rolled_back(state)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the block at `position` has this hash, as far as anybody knows.
+    fn is_at(&self, space: &str, position: u64, hash: &Hash) -> Result<bool, Fault> {
+        let Some(before) = position.checked_sub(1) else {
+            return Ok(false);
+        };
+        let start = Start {
+            after: before,
+            pending: PendingStart::Excluded,
+        };
+        let one = PageMax {
+            blocks: 1,
+            bytes: 0,
+        };
+        let page = self.store.page(space, &Selection::Space, &start, one)?;
+        let first = page.blocks.first();
+        if let Some(held) = first.filter(|held| held.position == Some(position)) {
+            return Ok(held.hash == *hash);
+        }
+        // It was let go: the heads around it tell.
+        let heads = (
+            self.store.head(space, before)?,
+            self.store.head(space, position)?,
+        );
+        Ok(matches!(heads, (Some(before), Some(here)) if before.then(hash) == here))
     }
 
     fn live_subscription(&self, space: &str, id: &str, now_ms: u64) -> Result<Subscription, Fault> {
@@ -241,6 +325,15 @@ impl Authority<'_> {
             subscription_id: subscription.id,
             expires_ms: subscription.expires_ms,
         })
+    }
+
+    /// Whether a cursor is of the present history of a space.
+    ///
+    /// # Errors
+    /// The fault to send back.
+    pub fn check_cursor(&self, space: &str, cursor: &str) -> Result<(), Fault> {
+        let state = self.store.space(space)?.ok_or(Fault::UnknownSpace)?;
+        self.resume(space, &state, cursor).map(drop)
     }
 
     fn append(

@@ -118,12 +118,9 @@ pub enum Refusal {
     /// The predecessor is not what it is said to be.
     #[error("the predecessor does not match")]
     Predecessor,
-    /// The sequence jumps further than any gap explains.
-    #[error("the sequence is more than {max} above the feed's highest")]
-    SequenceGap {
-        /// `sequence_gap_max`.
-        max: u64,
-    },
+    /// The feed's highest sequence is the largest integer, so it has no next one.
+    #[error("the feed has used up its sequences")]
+    Exhausted,
     /// The signature is missing or wrong.
     #[error("{0}")]
     Signature(SignatureFault),
@@ -140,8 +137,14 @@ pub enum Refusal {
     #[error("the feed belongs to another namespace")]
     Namespace,
     /// The space holds as many feeds as it may.
-    #[error("the space is full, no feed can be added")]
+    #[error("the space is full, no feed can be added: see space_feeds_max")]
     SpaceFull,
+    /// The space holds as many bytes as it may.
+    #[error("the space would hold more than {max} bytes, which is its space_bytes_max")]
+    SpaceBytes {
+        /// `space_bytes_max`.
+        max: u64,
+    },
 }
 
 impl Refusal {
@@ -151,12 +154,13 @@ impl Refusal {
         match self {
             Self::Conflict { .. } => "conflict",
             Self::Predecessor => "predecessor",
-            Self::SequenceGap { .. } => "sequenceGap",
+            Self::Exhausted => "exhausted",
             Self::Signature(_) => "signature",
             Self::NotAllowed => "notAllowed",
             Self::TooLarge { .. } => "tooLarge",
             Self::Namespace => "namespace",
             Self::SpaceFull => "spaceFull",
+            Self::SpaceBytes { .. } => "spaceBytes",
         }
     }
 }
@@ -170,6 +174,20 @@ pub struct Refused {
     pub key: BlockKey,
     /// Why.
     pub refusal: Refusal,
+}
+
+/// The refusal of the next block of a feed whose sequences are used up.
+#[must_use]
+pub fn exhausted(feed: &str, author: &Author) -> Vec<Refused> {
+    vec![Refused {
+        index: 0,
+        key: BlockKey {
+            feed: feed.to_owned(),
+            sequence: INTEGER_MAX,
+            actor: author.actor().to_owned(),
+        },
+        refusal: Refusal::Exhausted,
+    }]
 }
 
 /// What can be said of a block without looking at the store.
@@ -198,8 +216,6 @@ pub struct Known {
     pub same_key: Option<Hash>,
     /// The hash held under its predecessor's key.
     pub predecessor: Option<Hash>,
-    /// The feed's highest sequence.
-    pub sequence_max: Option<u64>,
 }
 
 /// Whether an offered block must be written.
@@ -215,7 +231,7 @@ pub enum Verdict {
 ///
 /// # Errors
 /// See [`Refusal`].
-pub fn judge(sealed: &Sealed, known: &Known, limits: &Limits) -> Result<Verdict, Refusal> {
+pub fn judge(sealed: &Sealed, known: &Known) -> Result<Verdict, Refusal> {
     if let Some(held) = known.same_key {
         return if held == sealed.hash {
             Ok(Verdict::Repeat)
@@ -232,12 +248,6 @@ pub fn judge(sealed: &Sealed, known: &Known, limits: &Limits) -> Result<Verdict,
         && claimed != held
     {
         return Err(Refusal::Predecessor);
-    }
-    let highest = known.sequence_max.unwrap_or(0);
-    if sealed.block.sequence.saturating_sub(highest) > limits.sequence_gap_max {
-        return Err(Refusal::SequenceGap {
-            max: limits.sequence_gap_max,
-        });
     }
     Ok(Verdict::New)
 }
@@ -299,15 +309,14 @@ mod tests {
 
     #[test]
     fn the_same_block_again_is_a_repeat_and_other_bytes_are_a_conflict() {
-        let limits = Limits::default();
         let (one, other) = (grow(None, &ada(), "one"), grow(None, &ada(), "other"));
         let known = Known {
             same_key: Some(one.hash),
             ..Known::default()
         };
-        assert_eq!(judge(&one, &known, &limits), Ok(Verdict::Repeat));
+        assert_eq!(judge(&one, &known), Ok(Verdict::Repeat));
         assert_eq!(
-            judge(&other, &known, &limits),
+            judge(&other, &known),
             Err(Refusal::Conflict { held: one.hash })
         );
     }
@@ -318,30 +327,13 @@ mod tests {
         let first = grow(None, &ada(), "1");
         let second = grow(Some(&Tip::after(None, &first)), &ada(), "2");
         let mut known = Known::default();
-        assert_eq!(judge(&second, &known, &limits), Ok(Verdict::New));
+        assert_eq!(judge(&second, &known), Ok(Verdict::New));
         known.predecessor = Some(first.hash);
-        assert_eq!(judge(&second, &known, &limits), Ok(Verdict::New));
+        assert_eq!(judge(&second, &known), Ok(Verdict::New));
         known.predecessor = Some(Hash::of(b"forged"));
-        assert_eq!(judge(&second, &known, &limits), Err(Refusal::Predecessor));
+        assert_eq!(judge(&second, &known), Err(Refusal::Predecessor));
         let mut backwards = second;
         backwards.block.sequence = 1;
         assert_eq!(check_alone(&backwards, &limits), Err(Refusal::Predecessor));
-    }
-
-    #[test]
-    fn a_gap_is_legal_until_it_would_use_up_the_integers() {
-        let limits = Limits::default();
-        let mut far = grow(None, &ada(), "far");
-        far.block.sequence = 5_000_000;
-        let known = Known {
-            sequence_max: Some(1),
-            ..Known::default()
-        };
-        assert_eq!(judge(&far, &known, &limits), Ok(Verdict::New));
-        far.block.sequence = INTEGER_MAX;
-        for known in [known, Known::default()] {
-            let refused = judge(&far, &known, &limits);
-            assert!(matches!(refused, Err(Refusal::SequenceGap { .. })));
-        }
     }
 }

@@ -21,6 +21,9 @@ const VERSION: u8 = 1;
 /// The first byte of a cursor whose walk began at the oldest block kept and has not come to its end.
 const CATCHING_UP: u8 = 2;
 
+/// Added to the first byte of a cursor that a replica made.
+const OF_REPLICA: u8 = 2;
+
 /// The longest cursor we look at.
 const CURSOR_BYTES_MAX: usize = 4096;
 
@@ -72,6 +75,8 @@ pub struct Cursor {
     /// Whether the walk began at the oldest block kept and has not come to its end. What was let
     /// go before it came there it has not missed: it could have begun later.
     pub catching_up: bool,
+    /// In the cursor of a replica the epoch of its authority: who has read there may read on here.
+    pub upstream: Option<Epoch>,
 }
 
 /// A string that is not one of our cursors.
@@ -83,14 +88,20 @@ impl Cursor {
     /// The opaque form.
     #[must_use]
     pub fn encode(&self) -> String {
-        let mut bytes = vec![if self.catching_up {
-            CATCHING_UP
-        } else {
-            VERSION
-        }];
+        let version = match self.catching_up {
+            true => CATCHING_UP,
+            false => VERSION,
+        };
+        let mut bytes = match self.upstream {
+            Some(_) => vec![version + OF_REPLICA],
+            None => vec![version],
+        };
         bytes.extend_from_slice(&self.epoch.0);
         bytes.extend_from_slice(&self.position.to_be_bytes());
         bytes.extend_from_slice(&self.head.0);
+        if let Some(upstream) = &self.upstream {
+            bytes.extend_from_slice(&upstream.0);
+        }
         match &self.pending {
             PendingStart::Excluded => {}
             PendingStart::All => bytes.push(1),
@@ -122,6 +133,12 @@ impl Cursor {
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| BadCursor)?;
         let mut rest = bytes.as_slice();
         let [version] = take::<1>(&mut rest)?;
+        let of_replica = version > CATCHING_UP;
+        let version = if of_replica {
+            version - OF_REPLICA
+        } else {
+            version
+        };
         let catching_up = match version {
             VERSION => false,
             CATCHING_UP => true,
@@ -130,6 +147,10 @@ impl Cursor {
         let epoch = Epoch(take(&mut rest)?);
         let position = u64::from_be_bytes(take(&mut rest)?);
         let head = Head(take(&mut rest)?);
+        let upstream = match of_replica {
+            true => Some(Epoch(take(&mut rest)?)),
+            false => None,
+        };
         let pending = pending(rest)?;
         Ok(Self {
             epoch,
@@ -137,6 +158,7 @@ impl Cursor {
             head,
             pending,
             catching_up,
+            upstream,
         })
     }
 }
@@ -193,6 +215,7 @@ mod tests {
                 feed: "01H1".into(),
             }),
             catching_up: false,
+            upstream: None,
         }
     }
 
@@ -205,10 +228,16 @@ mod tests {
             PendingStart::All,
             PendingStart::Ahead(7),
         ] {
-            for catching_up in [false, true] {
+            for (catching_up, upstream) in [
+                (false, None),
+                (true, None),
+                (false, Some(Epoch([5; 16]))),
+                (true, Some(Epoch([5; 16]))),
+            ] {
                 let other = Cursor {
                     pending: pending.clone(),
                     catching_up,
+                    upstream,
                     ..cursor()
                 };
                 assert_eq!(Cursor::decode(&other.encode()), Ok(other));

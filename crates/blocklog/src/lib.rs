@@ -31,6 +31,9 @@ pub mod cursor;
 // How a feed grows, and what may not be added to it.
 pub mod chain;
 
+// What becomes of a block whose key another has.
+pub mod conflict;
+
 // Who may append to which feed.
 pub mod writers;
 

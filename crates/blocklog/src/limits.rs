@@ -11,6 +11,9 @@
 /// The largest integer that every JSON implementation reads exactly.
 pub const INTEGER_MAX: u64 = (1 << 53) - 1;
 
+/// What a block counts beside its payload towards `space_bytes_max`.
+pub const BLOCK_BYTES: u64 = 128;
+
 /// Bounds on what one request, one feed and one space may hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -32,6 +35,8 @@ pub struct Limits {
     pub list_feeds_max: usize,
     /// Feeds of one space.
     pub space_feeds_max: u64,
+    /// Bytes of one space: its blocks' payloads, and [`BLOCK_BYTES`] for each block.
+    pub space_bytes_max: u64,
     /// Live subscriptions of one space.
     pub space_subscriptions_max: u64,
     /// How long a subscription lives unless renewed.
@@ -40,11 +45,6 @@ pub struct Limits {
     pub id_bytes_max: usize,
     /// Bytes of a request id.
     pub request_id_bytes_max: usize,
-    /// How far above its feed's highest sequence an appended block may jump.
-    ///
-    /// Gaps are legal, but one block at the top of the integers would leave no
-    /// sequence for anybody else.
-    pub sequence_gap_max: u64,
 }
 
 impl Default for Limits {
@@ -59,11 +59,11 @@ impl Default for Limits {
             feed_ids_max: 1000,
             list_feeds_max: 1000,
             space_feeds_max: 1_000_000,
+            space_bytes_max: 10 << 30,
             space_subscriptions_max: 10_000,
             subscription_ms_max: 60 * 60 * 1000,
             id_bytes_max: 512,
             request_id_bytes_max: 128,
-            sequence_gap_max: 1 << 32,
         }
     }
 }

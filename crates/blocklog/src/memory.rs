@@ -11,7 +11,8 @@ mod learning;
 mod space;
 
 use crate::block::{BlockKey, Head, Held};
-use crate::chain::{Draft, Sealed};
+use crate::chain::{Draft, Sealed, Tip};
+use crate::conflict::Aside;
 use crate::cursor::Epoch;
 use crate::limits::Limits;
 use crate::page::{Page, PageMax, Selection, Start};
@@ -227,7 +228,15 @@ impl ReplicaStore for Memory {
         self.change(space, |space| Ok(space.end_healing(position_max)))
     }
 
-    fn conflicts(&self, space: &str) -> Result<Vec<Held>, StoreError> {
-        self.look(space, Space::conflicts)
+    fn lost_feed(&self, space: &str) -> Result<Option<String>, StoreError> {
+        self.look(space, Space::lost_feed)
+    }
+
+    fn reissue(&self, space: &str, feed: &str, newest: Option<&Tip>) -> Result<u64, StoreError> {
+        self.change(space, |space| Ok(space.reissue_refused(feed, newest)))
+    }
+
+    fn conflicts(&self, space: &str, max: usize) -> Result<Vec<Aside>, StoreError> {
+        self.look(space, |space| space.conflicts(max))
     }
 }

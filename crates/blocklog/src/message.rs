@@ -16,10 +16,11 @@ mod form;
 mod request;
 
 pub use answer::{Advanced, Answer, Appended, Blocks, Feeds, Reply, Subscribed};
-pub use fault::{Fault, RefusedBlock};
+pub use fault::{BadBlock, Fault, RefusedBlock};
 pub use form::{BYTE_FIELDS, parse_block};
 pub use request::{
-    AppendRequest, From, Kind, ListRequest, QueryRequest, Request, SubscribeRequest, Wanted,
+    AppendRequest, Expected, From, Kind, ListRequest, QueryRequest, Request, SubscribeRequest,
+    Wanted,
 };
 
 use serde_json::Value;

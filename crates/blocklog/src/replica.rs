@@ -59,6 +59,11 @@ pub struct Lane {
     pub cursor: Option<String>,
     /// False while only the authority can say where the lane starts.
     pub resolved: bool,
+    /// Where its first page began, and the authority's cursor for that: behind it lies what was
+    /// asked for. `None` if that is everything, or nobody knows.
+    pub start: Option<(u64, String)>,
+    /// It was sent back to its start, and no page has shown yet that the authority still has it.
+    pub sent_back: bool,
 }
 
 impl Lane {
@@ -76,23 +81,43 @@ impl Lane {
             after,
             cursor: None,
             resolved,
+            start: None,
+            sent_back: false,
         }
     }
 
     /// The same lane after a page of it was pulled.
     fn advance(&mut self, pulled: &Pulled<'_>) {
+        if self.cursor.is_none() {
+            let start = pulled.start.filter(|_| pulled.after > 0);
+            self.start = start.map(|cursor| (pulled.after, cursor.to_owned()));
+        }
         self.after = pulled.covered;
         self.cursor = Some(pulled.cursor.to_owned());
         self.resolved = true;
+        self.sent_back = false;
     }
 
-    /// The same lane after its authority was replaced or rolled back: positions
-    /// mean nothing any more, so it walks everything. Pulling more than was
-    /// asked for is safe, pulling less would lose: also where nothing was pulled
-    /// yet, pushed blocks may have got positions.
+    /// The same lane after its authority was replaced or rolled back. It goes back to where it
+    /// started: if the authority still has the history up to there, everything that was asked for lies
+    /// behind. If it does not it says so, and then positions mean nothing any more and the lane walks
+    /// everything. Pulling more than was asked for is safe, pulling less would lose: also where
+    /// nothing was pulled yet, pushed blocks may have got positions.
     pub fn start_over(&mut self) {
-        self.cursor = None;
-        self.reach_back(1);
+        match &self.start {
+            Some((after, cursor)) if !self.sent_back => {
+                self.after = *after;
+                self.cursor = Some(cursor.clone());
+                self.resolved = true;
+                self.sent_back = true;
+            }
+            _ => {
+                self.start = None;
+                self.sent_back = false;
+                self.cursor = None;
+                self.reach_back(1);
+            }
+        }
     }
 
     /// The same lane where a block is held at `position` already: a lane answers
@@ -202,6 +227,8 @@ pub struct Pulled<'a> {
     pub apart: &'a [String],
     /// The authority read from behind this position.
     pub after: u64,
+    /// Its cursor for that, where it gave one.
+    pub start: Option<&'a str>,
     /// And answers for every block up to this one.
     pub covered: u64,
     /// Its cursor for `covered`.
@@ -246,8 +273,10 @@ pub struct Adopted {
     pub moved: u64,
     /// Blocks that lost their position: the authority does not have them there.
     pub unplaced: u64,
-    /// Blocks whose key the authority holds with other bytes.
+    /// Blocks whose key the authority holds with other bytes, and that are kept aside.
     pub conflicts: u64,
+    /// Blocks that were written again because they, or one they follow, lost their key.
+    pub reissued: u64,
 }
 
 /// What an acknowledgement changed.

@@ -10,6 +10,7 @@
 
 use crate::block::{BlockKey, Head, Held};
 use crate::chain::{Draft, Refused, Sealed, Tip};
+use crate::conflict::Aside;
 use crate::cursor::Epoch;
 use crate::limits::Limits;
 use crate::page::{Page, PageMax, Selection, Start};
@@ -68,6 +69,9 @@ pub struct SpaceState {
     pub position_max: u64,
     /// The head at that position; meaningless in a replica.
     pub head: Head,
+    /// In a replica the epoch of the authority whose positions these are; `None` before the
+    /// first contact and while it finds out what the authority still has.
+    pub upstream: Option<Epoch>,
 }
 
 /// What a store knows of a feed.
@@ -257,7 +261,8 @@ pub trait ReplicaStore: LogStore {
     fn set_aside(&self, space: &str, blocks: &[(BlockKey, &str)]) -> Result<(), StoreError>;
 
     /// Make what is held in `(after, covered]` equal to a pulled page, and move
-    /// the lanes' cursors.
+    /// the lanes' cursors. A block that was written here and whose key another has is
+    /// written again under a new sequence; one that cannot be is kept as a conflict.
     fn adopt(&self, space: &str, pulled: &Pulled<'_>, now_ms: u64) -> Result<Adopted, StoreError>;
 
     /// The authority is not what it was: every lane starts over under the new
@@ -269,6 +274,16 @@ pub trait ReplicaStore: LogStore {
     /// are not replicated. Returns how many do.
     fn end_healing(&self, space: &str, position_max: u64) -> Result<u64, StoreError>;
 
-    /// Blocks whose key another block took, kept for inspection.
-    fn conflicts(&self, space: &str) -> Result<Vec<Held>, StoreError>;
+    /// A feed in which blocks that were written here are set aside for a reason that another
+    /// sequence cures ([`CURABLE`](crate::conflict::CURABLE)), and may be written again.
+    fn lost_feed(&self, space: &str) -> Result<Option<String>, StoreError>;
+
+    /// Write such blocks of a feed again, and the waiting ones that follow them, behind
+    /// everything that is known and behind `newest`, the authority's newest block of the feed.
+    /// Returns how many were.
+    fn reissue(&self, space: &str, feed: &str, newest: Option<&Tip>) -> Result<u64, StoreError>;
+
+    /// Blocks that the authority does not have and will not take as they are: those whose key
+    /// another block took, and those set aside. At most `max` of each.
+    fn conflicts(&self, space: &str, max: usize) -> Result<Vec<Aside>, StoreError>;
 }

@@ -15,13 +15,18 @@
 //! every lane walks from the start under that same rule, pushing nothing
 //! meanwhile, and afterwards pushes whatever the authority turned out to lack, or
 //! to have evicted: which of the two it was, only the authority can say.
+//!
+//! Where another block has the key of one of ours, or of the one it follows, ours
+//! is written again behind the authority's newest block of the feed (`conflict.rs`).
 
 mod replies;
 
 use crate::block::BlockKey;
 use crate::chain::Sealed;
 use crate::limits::Limits;
-use crate::message::{AppendRequest, From, QueryRequest, Reply, Request, RequestId, Wanted};
+use crate::message::{
+    AppendRequest, Expected, From, ListRequest, QueryRequest, Reply, Request, RequestId, Wanted,
+};
 use crate::page::{PageMax, Selection};
 use crate::replica::{Lane, Mode, Target, Upstream};
 use crate::store::{ReplicaStore, StoreError};
@@ -84,8 +89,10 @@ pub struct SyncReport {
     pub pushed: u64,
     /// Blocks whose position was taken back.
     pub unplaced: u64,
-    /// Blocks of ours whose key the authority holds with other bytes.
+    /// Blocks whose key the authority holds with other bytes, and that are kept aside.
     pub conflicts: u64,
+    /// Blocks of ours that were written again under a new sequence.
+    pub reissued: u64,
     /// Blocks the authority refused for good.
     pub set_aside: u64,
     /// Times the authority was found replaced or rolled back.
@@ -98,6 +105,8 @@ pub struct SyncReport {
 enum Doing {
     Push(Vec<BlockKey>),
     Pull(Pull),
+    /// Asks for the newest block of a feed, behind which ours are written again.
+    Newest(String),
 }
 
 #[derive(Debug, Clone)]
@@ -130,13 +139,19 @@ pub struct Sync {
     waiting: Option<Waiting>,
     /// Lanes that have caught up in this round.
     done: BTreeSet<Target>,
+    /// Lanes, as they stood, that were set to begin where the authority has not come yet, and
+    /// where it was.
+    ahead: (Vec<Lane>, u64),
     round_open: bool,
     /// The lowest point a lane had caught up with in this round.
     covered_min: u64,
     push_wanted: bool,
+    /// Blocks may be set aside that another sequence would cure.
+    reissue_wanted: bool,
     pushed_last: bool,
     /// Blocks of the next push: fewer where the authority takes no more at once.
     push_blocks: usize,
+    /// Failures since something was of use: blocks came or went, or a round ended.
     failures: u32,
     resume_ms: u64,
     poll_ms: u64,
@@ -154,9 +169,11 @@ impl Sync {
             requests: 0,
             waiting: None,
             done: BTreeSet::new(),
+            ahead: (Vec::new(), 0),
             round_open: true,
             covered_min: u64::MAX,
             push_wanted: true,
+            reissue_wanted: true,
             pushed_last: false,
             push_blocks: settings.push_max.blocks,
             failures: 0,
@@ -176,7 +193,8 @@ impl Sync {
     /// Whether there is nothing left to do until something happens.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_none() && !self.round_open && !self.push_wanted
+        let is_waiting = self.waiting.is_some() || self.round_open;
+        !is_waiting && !self.push_wanted && !self.reissue_wanted
     }
 
     /// The time at which a [`Input::Tick`] is due.
@@ -218,7 +236,12 @@ impl Sync {
             }
             Input::Hint => self.open_round(now_ms),
             Input::Lost => {
-                self.fail(now_ms);
+                // A pause that is under way already counted this failure.
+                if self.resume_ms <= now_ms {
+                    self.fail(now_ms);
+                }
+                self.waiting = None;
+                self.push_wanted = true;
                 self.open_round(now_ms);
             }
             Input::Reply(reply) => self.take_reply(store, now_ms, reply)?,
@@ -257,9 +280,20 @@ impl Sync {
         let lanes = store.lanes(&self.space)?;
         if lanes.iter().all(|lane| lane.mode == Mode::None) {
             (self.round_open, self.push_wanted) = (false, false);
+            self.reissue_wanted = false;
             return Ok(None);
         }
         let may_push = may_push(upstream, &lanes);
+        if self.reissue_wanted && may_push {
+            if let Some(feed) = store.lost_feed(&self.space)? {
+                let request = Request::List(ListRequest {
+                    feed: Some(feed.clone()),
+                    ..ListRequest::default()
+                });
+                return Ok(Some(self.send(now_ms, request, Doing::Newest(feed))));
+            }
+            self.reissue_wanted = false;
+        }
         let push_turn = !(self.pushed_last && self.round_open);
         if self.push_wanted && may_push && push_turn {
             if let Some(request) = self.push(store, now_ms, &lanes)? {
@@ -275,7 +309,7 @@ impl Sync {
             Some(request) => Ok(Some(request)),
             None => {
                 self.close_round(store, upstream)?;
-                if self.push_wanted && may_push {
+                if (self.push_wanted || self.reissue_wanted) && may_push {
                     return self.next_request(store, now_ms);
                 }
                 Ok(None)
@@ -391,8 +425,11 @@ impl Sync {
             let selection = Selection::Feeds(feeds.collect());
             (together, Vec::new(), selection)
         };
+        let is_ahead = self.ahead.0.contains(first);
         let from = match (&first.cursor, first.mode) {
             (Some(cursor), _) => From::Cursor(cursor.clone()),
+            // Not at its end: that may have passed the start meanwhile.
+            (None, _) if is_ahead => From::Position(self.ahead.1),
             (None, Mode::Tail) if !first.resolved => From::Tail,
             (None, Mode::Since(time_ms)) if !first.resolved => From::Since(time_ms),
             (None, _) => From::Position(first.after),
@@ -403,7 +440,7 @@ impl Sync {
         let doing = Doing::Pull(Pull {
             lanes: asked,
             apart,
-            after: first.resolved.then_some(first.after),
+            after: (first.resolved && !is_ahead).then_some(first.after),
             held_max,
         });
         let request = Request::Query(QueryRequest {
@@ -412,6 +449,7 @@ impl Sync {
             limit: Some(self.settings.pull_blocks_max),
             skip_gone: true,
             unpositioned: false,
+            expected: Expected::default(),
         });
         Ok(Some(self.send(now_ms, request, doing)))
     }

@@ -11,7 +11,7 @@
 mod model;
 
 use blocklog::memory::Memory;
-use model::{Weather, Workshop, play};
+use model::{Twins, Weather, Workshop, play};
 
 struct InMemory;
 
@@ -53,13 +53,7 @@ fn check_also(weather: Weather, failed: &[u64]) {
     }
 }
 
-const FAIR: Weather = Weather {
-    peers: 2,
-    steps: 400,
-    disasters: false,
-    evictions: false,
-    partial: false,
-};
+const FAIR: Weather = Weather::FAIR;
 
 #[test]
 fn two_replicas_converge_over_a_bad_network() {
@@ -126,5 +120,67 @@ fn partial_replicas_survive_evictions_too() {
         disasters: true,
         evictions: true,
         partial: true,
+        ..FAIR
+    });
+}
+
+#[test]
+fn replicas_that_write_under_one_name_lose_nothing() {
+    check(Weather {
+        peers: 3,
+        twins: Twins::Named,
+        ..FAIR
+    });
+    check(Weather {
+        peers: 3,
+        steps: 600,
+        twins: Twins::Named,
+        disasters: true,
+        partial: true,
+        evictions: true,
+        ..FAIR
+    });
+}
+
+#[test]
+fn what_replicas_sign_with_one_key_is_kept_or_listed() {
+    check(Weather {
+        peers: 3,
+        twins: Twins::Signed,
+        ..FAIR
+    });
+    check(Weather {
+        peers: 3,
+        steps: 600,
+        twins: Twins::Signed,
+        disasters: true,
+        evictions: true,
+        ..FAIR
+    });
+}
+
+#[test]
+fn blocks_that_are_refused_are_listed_and_hold_up_no_others() {
+    check(Weather {
+        peers: 3,
+        refusals: true,
+        ..FAIR
+    });
+    check(Weather {
+        peers: 3,
+        steps: 600,
+        refusals: true,
+        disasters: true,
+        partial: true,
+        ..FAIR
+    });
+}
+
+#[test]
+fn readers_carry_their_cursors_from_log_to_log_and_miss_nothing() {
+    check(Weather {
+        readers: true,
+        evictions: true,
+        ..FAIR
     });
 }

@@ -21,10 +21,10 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::check::chain;
-use crate::clock::{Clock, Micros};
-use crate::host::Hosts;
-use crate::identity::Resolver;
+use crate::clock::Clock;
+use crate::host::Cause;
 use crate::metrics as names;
+use crate::reach::fetch::{Ask, FetchError, Fetcher, PAGE_BYTES_MAX, Reply};
 use crate::status::Status;
 use crate::store::batch::{self, Batch, Item};
 use crate::store::{SharedStore, StoreError};
@@ -49,8 +49,7 @@ pub struct Backfill {
     /// Seconds until a list is read again; 0 reads it at every start.
     pub every_s: i64,
     pub store: SharedStore,
-    pub resolver: Arc<Resolver>,
-    pub hosts: Arc<Hosts>,
+    pub fetcher: Arc<Fetcher>,
     pub clock: Clock,
     pub status: Arc<Status>,
 }
@@ -59,10 +58,7 @@ pub struct Backfill {
 #[derive(Debug, thiserror::Error)]
 enum Failed {
     #[error("host")]
-    Host(#[from] reqwest::Error),
-    /// Not a failure: the host has enough to do.
-    #[error("the host asks for a pause of {} ms", .0 / 1000)]
-    Later(Micros),
+    Host(#[from] FetchError),
     #[error("store")]
     Store(#[from] StoreError),
     #[error("the list has more pages than are read")]
@@ -126,9 +122,10 @@ impl Backfill {
                     self.status.listing.store(false, Ordering::Relaxed);
                     LOOK_EVERY
                 }
-                Err(Failed::Later(pause_us)) => {
+                // Not a failure: the host has enough to do.
+                Err(Failed::Host(FetchError::Later(pause))) => {
                     counter!(names::BACKFILL, "state" => "put-off").increment(1);
-                    Duration::from_micros(pause_us.unsigned_abs())
+                    pause
                 }
                 Err(error) => {
                     warn!(
@@ -215,21 +212,14 @@ impl Backfill {
                     address.push_str(&format!("&{name}={value}"));
                 }
             }
-            let permit = self.hosts.ask(&self.url, &self.clock).await;
-            let _permit = permit.map_err(Failed::Later)?;
-            let response = self.resolver.named_client().get(address).send().await?;
-            let (status, headers) = (response.status().as_u16(), response.headers());
-            let now_us = self.clock.now_us();
-            match self.hosts.heard(&self.url, status, headers, now_us) {
-                Some(pause_us) => Err(Failed::Later(pause_us)),
-                None => Ok(response),
-            }
+            let ask = Ask::new(Cause::List, &address).named().heavy();
+            self.fetcher.fetch(ask.bytes_max(PAGE_BYTES_MAX)).await
         };
-        let mut response = ask("listReposByCollection", Some(collection)).await?;
-        if matches!(response.status().as_u16(), 404 | 501) {
-            response = ask("listRepos", None).await?;
+        let mut reply: Reply = ask("listReposByCollection", Some(collection)).await?;
+        if matches!(reply.status, 404 | 501) {
+            reply = ask("listRepos", None).await?;
         }
-        Ok(response.error_for_status()?.json().await?)
+        Ok(reply.good()?.json()?)
     }
 
     async fn adopt(&self, row: &str, dids: Vec<String>, progress: Progress) -> Result<(), Failed> {

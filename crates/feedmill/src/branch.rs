@@ -21,8 +21,8 @@ use crate::store::{Change, Outbox, SharedStore, StoreError};
 
 /// Changes drawn at once.
 const DRAW_MAX: usize = 1000;
-/// How long to wait for changes before looking again.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// The longest sleep without changes.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The pause after a failure; it doubles up to the second.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
@@ -112,7 +112,8 @@ pub fn run(mut branch: Box<dyn Branch>, store: &SharedStore, stop: &AtomicBool) 
     let name = branch.name();
     let mut pause = PAUSE.0;
     let mut failing = false;
-    while !stop.load(Ordering::Relaxed) {
+    let stopped = || stop.load(Ordering::Relaxed);
+    while !stopped() {
         match step(&mut *branch, &**store) {
             Ok(done) => {
                 if std::mem::take(&mut failing) {
@@ -120,7 +121,7 @@ pub fn run(mut branch: Box<dyn Branch>, store: &SharedStore, stop: &AtomicBool) 
                 }
                 pause = PAUSE.0;
                 if let Step::Idle(position) = done {
-                    store.wait(position, PATIENCE);
+                    store.wait(position, PATIENCE, &stopped);
                 }
             }
             Err(cause) => {
@@ -129,20 +130,9 @@ pub fn run(mut branch: Box<dyn Branch>, store: &SharedStore, stop: &AtomicBool) 
                     error!(branch = name, %cause, "does not go on; it is tried again until it does");
                 }
                 ::metrics::counter!(metrics::BRANCH_FAILURES, "branch" => name).increment(1);
-                wait(pause, stop);
+                store.wait(i64::MAX, pause, &stopped);
                 pause = (pause * 2).min(PAUSE.1);
             }
         }
-    }
-}
-
-/// Sleeps, but wakes soon when told to stop.
-fn wait(pause: Duration, stop: &AtomicBool) {
-    let slices = pause.as_millis() / PATIENCE.as_millis();
-    for _ in 0..slices {
-        if stop.load(Ordering::Relaxed) {
-            return;
-        }
-        std::thread::sleep(PATIENCE);
     }
 }

@@ -7,6 +7,9 @@
 //! The API, the command line and the page use this one way, so that a replay
 //! is the same wherever it is asked for.
 
+// Many of them, tried again one after the other.
+pub mod job;
+
 use base64::Engine as _;
 use record::cid::Cid;
 use serde_json::{Value, json};
@@ -14,10 +17,7 @@ use serde_json::{Value, json};
 use crate::check::{Checker, Claim};
 use crate::clock::Micros;
 use crate::store::batch::{DeadLetter, Verdict};
-use crate::store::{Desk, Fate, LetterQuery, StoreError};
-
-/// Letters read at a time when all are replayed.
-const PAGE_MAX: usize = 100;
+use crate::store::{Desk, Fate, StoreError};
 
 /// Why a dead letter cannot be replayed. Sorted by what the caller does.
 #[derive(Debug, thiserror::Error)]
@@ -32,31 +32,31 @@ pub enum ReplayError {
     Store(#[from] StoreError),
 }
 
-/// What became of letters that were replayed together.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What became of one that was tried again.
+#[derive(Debug, Clone)]
 pub struct Replayed {
-    /// Letters whose record is stored, or something newer is.
-    pub settled: usize,
-    /// Letters whose record now waits for another.
-    pub parked: usize,
-    /// Letters that were refused again.
-    pub buried: usize,
-    /// Letters that hold no record.
-    pub skipped: usize,
+    pub fate: Fate,
+    /// The dead letter with today's reason, if it was refused again.
+    pub letter: Option<DeadLetter>,
 }
 
-/// A dead letter in the published shape.
-pub fn entry(letter: &DeadLetter) -> Value {
-    let mut error = json!({
+/// Where it stopped and why, in the published shape.
+pub fn reason(letter: &DeadLetter) -> Value {
+    let mut reason = json!({
         "stage": letter.stage,
         "message": letter.message,
         "path": letter.path,
         "expected": letter.expected,
         "received": letter.received,
     });
-    if let (false, Some(error)) = (letter.rule.is_empty(), error.as_object_mut()) {
-        error.insert("rule".into(), letter.rule.clone().into());
+    if let (false, Some(reason)) = (letter.rule.is_empty(), reason.as_object_mut()) {
+        reason.insert("rule".into(), letter.rule.clone().into());
     }
+    reason
+}
+
+/// A dead letter in the published shape.
+pub fn entry(letter: &DeadLetter) -> Value {
     let raw = serde_json::from_str(&letter.raw).unwrap_or_else(|_| json!(letter.raw));
     json!({
         "id": letter.id.to_string(),
@@ -64,10 +64,12 @@ pub fn entry(letter: &DeadLetter) -> Value {
         "rkey": letter.rkey,
         "did": letter.did,
         "cid": (!letter.cid.is_empty()).then_some(&letter.cid),
-        "error": error,
+        "error": reason(letter),
         "rawRecord": raw,
-        "firehoseCursor": letter.cursor,
+        "firehoseCursor": (letter.cursor != 0).then_some(letter.cursor),
         "timestamp": record::datetime::format_us(letter.time_us),
+        "arrivals": letter.arrivals,
+        "replayedAt": letter.replayed_us.map(record::datetime::format_us),
     })
 }
 
@@ -99,7 +101,7 @@ pub fn replay(
     checker: &Checker,
     now_us: Micros,
     id: i64,
-) -> Result<Fate, ReplayError> {
+) -> Result<Replayed, ReplayError> {
     let letter = store.letter(id)?.ok_or(ReplayError::Gone(id))?;
     let verdict = verdict(checker, &letter).ok_or_else(|| ReplayError::NoRecord {
         id,
@@ -107,36 +109,10 @@ pub fn replay(
     })?;
     match store.replay(now_us, id, verdict)? {
         Fate::Gone => Err(ReplayError::Gone(id)),
-        fate => Ok(fate),
-    }
-}
-
-/// Replays every letter of a filter once, newest first; letters buried meanwhile are not among them.
-pub fn replay_all(
-    store: &dyn Desk,
-    checker: &Checker,
-    now_us: Micros,
-    query: &LetterQuery,
-) -> Result<Replayed, ReplayError> {
-    let mut replayed = Replayed::default();
-    let mut query = LetterQuery {
-        limit: PAGE_MAX,
-        ..query.clone()
-    };
-    loop {
-        let letters = store.letters(&query)?;
-        let Some(last) = letters.last() else {
-            return Ok(replayed);
-        };
-        query.before = Some(last.id);
-        for letter in &letters {
-            match replay(store, checker, now_us, letter.id) {
-                Ok(Fate::Parked) => replayed.parked += 1,
-                Ok(Fate::Buried) => replayed.buried += 1,
-                Ok(_) => replayed.settled += 1,
-                Err(ReplayError::Gone(_) | ReplayError::NoRecord { .. }) => replayed.skipped += 1,
-                Err(error) => return Err(error),
-            }
-        }
+        fate @ Fate::Buried => Ok(Replayed {
+            fate,
+            letter: store.letter(id)?,
+        }),
+        fate => Ok(Replayed { fate, letter: None }),
     }
 }

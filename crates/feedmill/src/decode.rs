@@ -9,6 +9,8 @@
 pub mod jetstream;
 // Blocks of a peer's log.
 pub mod log;
+// The number of a message that cannot be read whole.
+mod number;
 // Messages of Tap.
 pub mod tap;
 // Signatures, and whether a commit follows from the one before.
@@ -17,7 +19,7 @@ mod proof;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use record::car::{Car, CarLimits};
+use record::car::{Car, CarError, CarLimits};
 use record::cid::Cid;
 use record::commit::Commit as RepoCommit;
 use record::datetime;
@@ -25,6 +27,8 @@ use record::event::{
     AccountEvent, Action, CommitEvent, Frame, FrameLimits, IdentityEvent, SyncEvent,
 };
 use record::key::PublicKey;
+
+use number::Found;
 
 use crate::check::{Checker, Claim, bytes_for_inspection, chain};
 use crate::clock::Micros;
@@ -61,6 +65,41 @@ impl Opener {
     }
 }
 
+impl Opener {
+    /// A message that ended the process again and again: kept, and not opened.
+    pub fn accused(&self, message: &[u8], ends: u64) -> Opened {
+        let peek = record::event::peek(message).ok();
+        let did = peek.and_then(|peek| peek.did).unwrap_or_default();
+        let letter = DeadLetter {
+            did: did.to_owned(),
+            stage: "crash".into(),
+            message: format!(
+                "the process ended {ends} times while this message alone was worked on; it was not opened again"
+            ),
+            raw: bytes_for_inspection(message),
+            ..DeadLetter::default()
+        };
+        match self {
+            Self::Firehose(_) => unopened(peek.and_then(|peek| peek.seq), letter),
+            Self::Jetstream(_) => unopened(Found::of(message).place(), letter),
+            Self::Tap(_) => tap::unopened(Found::of(message).id, letter),
+            Self::Log(_) => Opened::Unopened(letter),
+        }
+    }
+}
+
+/// A message that is not opened, at its place in the stream if that is known.
+fn unopened(seq: Option<i64>, letter: DeadLetter) -> Opened {
+    match seq {
+        Some(seq) => Opened::Item {
+            seq,
+            item: Item::Unopened(letter),
+            time_us: None,
+        },
+        None => Opened::Unopened(letter),
+    }
+}
+
 /// What a frame turned out to be.
 #[derive(Debug)]
 pub enum Opened {
@@ -86,7 +125,7 @@ pub enum Opened {
 #[derive(Debug, thiserror::Error)]
 enum Doubt {
     #[error("blocks")]
-    Blocks(#[from] record::car::CarError),
+    Blocks(#[from] CarError),
     #[error("commit block")]
     Commit(#[from] record::commit::CommitError),
     #[error("inductive proof")]
@@ -157,14 +196,7 @@ impl Decoder {
             raw: bytes_for_inspection(frame),
             ..DeadLetter::default()
         };
-        match seq {
-            Some(seq) => Opened::Item {
-                seq,
-                item: Item::Unopened(letter),
-                time_us: None,
-            },
-            None => Opened::Unopened(letter),
-        }
+        unopened(seq, letter)
     }
 
     fn commit(&self, event: &CommitEvent<'_>, frame: &Bytes) -> Item {
@@ -179,6 +211,7 @@ impl Decoder {
         let mut commit = Commit {
             did: event.repo.to_owned(),
             rev: event.rev.bits(),
+            seq: event.seq,
             chain: Some(Chain {
                 since: event.since.map(record::tid::Tid::bits),
                 prev_data: event.prev_data,
@@ -294,14 +327,24 @@ impl Decoder {
         proof::is_signed_by(frame, &self.limits, key)
     }
 
-    /// The wanted records of a whole repository, signed with `key` where one is given.
+    /// The wanted records of a whole repository, signed with `key` where one is given; the archive
+    /// and all that is made of it take `memory_bytes_max` at most.
     pub fn repository(
         &self,
         did: &str,
         bytes: &[u8],
         key: Option<&PublicKey>,
+        memory_bytes_max: usize,
     ) -> Result<Repository, RepositoryError> {
-        let car = Car::read(bytes, CarLimits::REPO, true)?;
+        let room = memory_bytes_max.saturating_sub(bytes.len());
+        let limits = CarLimits {
+            blocks_max: CarLimits::REPO.blocks_max.min(room / BLOCK_BYTES),
+            ..CarLimits::REPO
+        };
+        let car = Car::read(bytes, limits, true).map_err(|error| match error {
+            CarError::TooBig(_) => RepositoryError::Swollen(memory_bytes_max),
+            error => error.into(),
+        })?;
         let root = car
             .root()
             .ok_or(RepositoryError::Contradiction("the archive has no root"))?;
@@ -319,6 +362,8 @@ impl Decoder {
         }
         let rev = commit.rev.bits();
         let mut ops = Vec::new();
+        // A tree may name one large block under many paths, and JSON may be many times as long as CBOR.
+        let mut taken = car.blocks().len().saturating_mul(BLOCK_BYTES);
         for entry in record::mst::walk(&car, commit.data, RECORDS_MAX) {
             let (path, cid) = entry?;
             let Some((nsid, rkey)) = path
@@ -336,11 +381,16 @@ impl Decoder {
                 rkey,
                 rev,
             };
-            ops.push(Op {
+            let op = Op {
                 collection: nsid.to_owned(),
                 rkey: rkey.to_owned(),
                 verdict: self.checker.cbor(claim, cid, block),
-            });
+            };
+            taken = taken.saturating_add(op.bytes());
+            if taken > room {
+                return Err(RepositoryError::Swollen(memory_bytes_max));
+            }
+            ops.push(op);
         }
         Ok(Repository {
             rev,
@@ -352,6 +402,8 @@ impl Decoder {
 
 /// Records of one repository.
 const RECORDS_MAX: usize = 10_000_000;
+/// What a block takes in memory beside its own bytes, while an archive is indexed.
+const BLOCK_BYTES: usize = 96;
 
 /// A repository as it was fetched.
 #[derive(Debug)]
@@ -365,7 +417,7 @@ pub struct Repository {
 #[derive(Debug, thiserror::Error)]
 pub enum RepositoryError {
     #[error("archive")]
-    Archive(#[from] record::car::CarError),
+    Archive(#[from] CarError),
     #[error("commit block")]
     Commit(#[from] record::commit::CommitError),
     #[error("tree")]
@@ -374,6 +426,10 @@ pub enum RepositoryError {
     Signature(#[source] record::key::KeyError),
     #[error("{0}")]
     Contradiction(&'static str),
+    #[error(
+        "it takes more than {0} bytes of memory; raise intake.repo_memory_bytes_max to take it"
+    )]
+    Swollen(usize),
 }
 
 fn sync(event: &SyncEvent<'_>) -> Item {

@@ -9,6 +9,9 @@
 //! the records that this one refers to. CEL has no loops but its macros, so
 //! every turn of one is counted, and too many end the evaluation.
 
+// Where an expression fails.
+pub mod failing;
+
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +22,7 @@ use cel::common::ast::{
 };
 use cel::objects::{Key, Map};
 use cel::{Context, Env, ExecutionError};
+use failing::Failing;
 use record::value::Value;
 
 /// Macros (`all`, `exists`, `map`, `filter`) within one another.
@@ -182,20 +186,30 @@ impl Expression {
         }
         scope.weight.store(scope.longest, Ordering::Relaxed);
         scope.turns.store(0, Ordering::Relaxed);
-        // The evaluator is not ours and the record is a stranger's.
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            cel::Value::resolve(&self.tree, &scope.context)
-        }));
+        let result = resolve(&self.tree, &scope.context);
         if scope.turns.load(Ordering::Relaxed) > TURNS_MAX {
             return Err(Unsure::TooCostly);
         }
         match result {
-            Ok(Ok(cel::Value::Bool(holds))) => Ok(holds),
-            Ok(Ok(other)) => Err(Unsure::NotBoolean(other.type_of().to_string())),
-            Ok(Err(error)) => Err(Unsure::Failed(error.to_string())),
-            Err(_) => Err(Unsure::Failed("the evaluation broke down".into())),
+            Some(Ok(cel::Value::Bool(holds))) => Ok(holds),
+            Some(Ok(other)) => Err(Unsure::NotBoolean(other.type_of().to_string())),
+            Some(Err(error)) => Err(Unsure::Failed(error.to_string())),
+            None => Err(Unsure::Failed("the evaluation broke down".into())),
         }
     }
+
+    /// The part of a record for which it does not hold.
+    pub fn failing(&self, scope: &Scope) -> Failing {
+        failing::find(&self.tree, scope)
+    }
+}
+
+/// What an expression gives; `None` if the evaluator, which is not ours, broke down over a stranger's record.
+fn resolve(
+    tree: &IdedExpr,
+    context: &Context<'_, 'static>,
+) -> Option<Result<cel::Value, ExecutionError>> {
+    catch_unwind(AssertUnwindSafe(|| cel::Value::resolve(tree, context))).ok()
 }
 
 impl Scope {

@@ -9,24 +9,30 @@
 
 // What was said already about a stream.
 mod caution;
+// The next frame, or the end of the time for it.
+mod gather;
+// Which frame ended the process.
+mod suspicion;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use metrics::{counter, gauge, histogram};
+use metrics::{counter, histogram};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 use caution::Cautions;
+use suspicion::{ALONE_MAX, Suspicion};
 
 use crate::clock::{Clock, Micros};
+use crate::condition::Condition;
 use crate::decode::{Opened, Opener};
 use crate::metrics as names;
 use crate::source::tap::Acks;
 use crate::source::{Arrival, Rewind};
-use crate::status::Status;
+use crate::status::{SourceState, Status};
+use crate::store::attempt::{self, Attempt};
 use crate::store::batch::{Batch, DeadLetter, Item};
 use crate::store::{Committed, SharedStore, StoreError};
 
@@ -43,6 +49,7 @@ pub struct Intake {
     /// Tells the source to read again from a cursor.
     rewind: Arc<Rewind>,
     status: Arc<Status>,
+    state: Arc<SourceState>,
     places: HashMap<Arc<str>, Place>,
     cautions: Cautions,
     /// The same frames come again, because the store could not take them.
@@ -53,6 +60,9 @@ pub struct Intake {
     crowded: bool,
     /// Told of each message that is durable, where its source asks for that.
     acks: Option<Arc<Acks>>,
+    /// Says which frames are worked on, should the process end meanwhile.
+    attempt: Option<Arc<Attempt>>,
+    suspicion: Suspicion,
 }
 
 /// Where one host is read.
@@ -92,6 +102,9 @@ impl Intake {
             spill_max: i64::MAX,
             crowded: true,
             acks: None,
+            attempt: None,
+            suspicion: Suspicion::default(),
+            state: status.source(&source),
             source,
             opener,
             store,
@@ -111,6 +124,45 @@ impl Intake {
         }
     }
 
+    /// Marks batches while they are worked on, and suspects those that the process before this
+    /// one ended with.
+    pub fn marking(self, attempt: Attempt) -> Self {
+        if let Some(mark) = attempt.found() {
+            warn!(
+                source = self.source,
+                frames = mark.frames,
+                "the process ended while these frames were worked on; fewer are taken at a time until they are stored"
+            );
+        }
+        Self {
+            suspicion: Suspicion::of(attempt.found()),
+            attempt: Some(Arc::new(attempt)),
+            ..self
+        }
+    }
+
+    /// Names the batch that is worked on from now on.
+    fn name_attempt(&self, row: &Arc<str>, frames: &[Arrival]) {
+        let (Some(attempt), Some(first)) = (&self.attempt, frames.first()) else {
+            return;
+        };
+        if !self.places.contains_key(row) {
+            self.store.mark(row, Arc::clone(attempt));
+        }
+        let first = attempt::hash(&first.frame);
+        let mark = self.suspicion.mark(frames.len(), first);
+        attempt.name((!self.again).then_some(mark));
+        attempt.begin();
+    }
+
+    /// Opens one frame, unless it is known to end the process.
+    fn open(&mut self, arrival: &Arrival) -> Opened {
+        if self.suspicion.accuses(&arrival.frame) {
+            return self.opener.accused(&arrival.frame, ALONE_MAX);
+        }
+        doubted(self.opener.open(&arrival.frame, arrival.line_us), arrival)
+    }
+
     /// Tells the source of each message that is durable.
     pub fn acknowledging(self, acks: Arc<Acks>) -> Self {
         Self {
@@ -128,7 +180,7 @@ impl Intake {
                 self.crowded = waiting > 0;
                 break;
             }
-            tell(&self.store.turn(now_us)?);
+            self.store.turn(now_us)?;
         }
         Ok(())
     }
@@ -151,20 +203,21 @@ impl Intake {
             return Ok(Committed::default());
         };
         let mut place = self.place(&row)?;
+        self.name_attempt(&row, frames);
         let mut event_us = None;
         let mut done = Vec::new();
         let mut strange = Vec::new();
         for arrival in frames {
-            match doubted(self.opener.open(&arrival.frame, arrival.line_us), arrival) {
+            match self.open(arrival) {
                 Opened::Items { seq, items: told } => {
                     place.see(seq);
                     done.push((arrival.line_us, seq));
-                    items.extend(told);
+                    items.extend(told.into_iter().map(|item| item.numbered(seq)));
                 }
                 Opened::Item { seq, item, time_us } => {
                     place.see(seq);
                     event_us = time_us.or(event_us);
-                    items.push(item);
+                    items.push(item.numbered(seq));
                 }
                 Opened::Unopened(letter) => items.push(Item::Unopened(letter)),
                 Opened::Unknown { kind } => {
@@ -180,17 +233,15 @@ impl Intake {
                 }
                 Opened::Ended { error, message } => {
                     if error == "FutureCursor" {
-                        // Our cursor is from another life of this host: read all it has.
-                        place = Place {
-                            seen: Some(0),
-                            durable: Some(0),
-                        };
-                        self.rewind.ask(&row, 0);
+                        place = self.start_over(&row);
                     }
                     let cause = format!("the host ended the stream: {message}");
                     strange.push((error, cause));
                 }
             }
+        }
+        if let Some(attempt) = &self.attempt {
+            attempt.end();
         }
         if !self.again {
             self.caution(now_us, &items, &strange);
@@ -206,14 +257,23 @@ impl Intake {
         self.again = committed.is_err();
         let committed = committed?;
         count(processed);
-        tell(&committed);
         if let Some(acks) = &self.acks {
             acks.done(done);
         }
         self.crowded |= committed.accounting.pending > 0;
         self.places.insert(row, place);
-        self.note(now_us, frames.len(), &committed, event_us, place.durable);
+        self.suspicion.passed(frames.len());
+        self.note(now_us, frames.len(), &committed, event_us);
         Ok(committed)
+    }
+
+    /// Our cursor is from another life of this host: reads all it has.
+    fn start_over(&self, row: &str) -> Place {
+        self.rewind.ask(row, 0);
+        Place {
+            seen: Some(0),
+            durable: Some(0),
+        }
     }
 
     fn word(&self, name: &str, message: &str) {
@@ -236,40 +296,10 @@ impl Intake {
         }
     }
 
-    fn note(
-        &self,
-        now_us: Micros,
-        frames: usize,
-        committed: &Committed,
-        event_us: Option<Micros>,
-        cursor: Option<i64>,
-    ) {
-        let units = committed.accounting;
-        self.status
-            .pending
-            .fetch_sub(frames as i64, Ordering::Relaxed);
-        self.status.committed(
-            now_us,
-            units.received.max(0).cast_unsigned(),
-            cursor,
-            event_us,
-        );
-        gauge!(names::LAG).set(self.status.lag_seconds());
-        gauge!(names::QUEUE, "queue" => "intake")
-            .set(self.status.pending.load(Ordering::Relaxed) as f64);
-        counter!(names::FILTERED).increment(units.filtered.max(0).cast_unsigned());
-        for (outcome, count) in [
-            ("applied", units.applied),
-            ("repeated", units.repeated),
-            ("superseded", units.superseded),
-            ("filtered", units.filtered),
-            ("pending", units.pending),
-            ("parked", units.parked),
-            ("held", units.held),
-            ("dead", units.dead),
-        ] {
-            counter!(names::UNITS, "outcome" => outcome).increment(count.max(0).cast_unsigned());
-        }
+    fn note(&self, now_us: Micros, frames: usize, committed: &Committed, event_us: Option<Micros>) {
+        self.state.commit(now_us, frames, event_us);
+        let received = committed.arrived.received.max(0).cast_unsigned();
+        self.status.count_rate(now_us, received);
     }
 }
 
@@ -327,22 +357,11 @@ fn count(processed: BTreeMap<String, u64>) {
     }
 }
 
-/// Counts what a transaction did for queues, and what it buried.
-pub fn tell(committed: &Committed) {
-    for worked in &committed.worked {
-        counter!(names::QUEUE_DONE, "queue" => worked.queue.clone()).increment(worked.done);
-        counter!(names::QUEUE_SPILLED, "queue" => worked.queue.clone()).increment(worked.spilled);
-    }
-    for (stage, collection, count) in &committed.buried {
-        counter!(names::REFUSED, "stage" => stage.clone(), "collection" => collection.clone())
-            .increment(*count);
-    }
-}
-
 /// How frames are gathered into batches.
 #[derive(Debug, Clone, Copy)]
 pub struct Gathering {
     pub batch_max: usize,
+    pub batch_bytes_max: usize,
     pub flush: Duration,
 }
 
@@ -353,23 +372,22 @@ pub fn run(
     gathering: Gathering,
     clock: &Clock,
 ) {
-    let mut other_host = None;
-    while let Some(first) = other_host.take().or_else(|| frames.blocking_recv()) {
+    let mut next = None;
+    while let Some(first) = next.take().or_else(|| frames.blocking_recv()) {
+        let mut bytes = first.frame.len();
         let mut batch = vec![first];
         let deadline = Instant::now() + gathering.flush;
-        while batch.len() < gathering.batch_max && other_host.is_none() {
-            match frames.try_recv() {
-                Ok(frame) if batch.first().is_some_and(|first| first.row != frame.row) => {
-                    other_host = Some(frame);
-                }
-                Ok(frame) => batch.push(frame),
-                Err(mpsc::error::TryRecvError::Disconnected) => break,
-                Err(mpsc::error::TryRecvError::Empty) => {
-                    if Instant::now() >= deadline {
-                        break;
-                    }
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+        let batch_max = intake.suspicion.batch_max(gathering.batch_max);
+        while batch.len() < batch_max && next.is_none() {
+            // The time is over, or the source has ended.
+            let Some(frame) = gather::next_before(&mut frames, deadline) else {
+                break;
+            };
+            bytes += frame.frame.len();
+            let other_host = batch.first().is_some_and(|first| first.row != frame.row);
+            match other_host || bytes > gathering.batch_bytes_max {
+                true => next = Some(frame),
+                false => batch.push(frame),
             }
         }
         if !commit_until_done(&mut intake, &batch, &frames, clock) {
@@ -404,11 +422,11 @@ fn commit_until_done(
                 }
                 return true;
             }
-            Err(StoreError::Passing(cause)) => {
+            Err(cause) if cause.passes() => {
                 // Said once: whoever repairs it needs no line for every attempt.
                 if stopped.is_none() {
                     error!(
-                        cause,
+                        %cause,
                         "the store cannot be written; intake stops, nothing is lost, and it goes on by itself"
                     );
                 }
@@ -422,9 +440,11 @@ fn commit_until_done(
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(PAUSE_MAX);
             }
-            Err(StoreError::Broken(cause)) => {
+            Err(cause) => {
+                let status = &intake.status;
+                status.raise(Condition::StoreDamaged, cause.to_string());
                 error!(
-                    cause,
+                    %cause,
                     "the store is damaged; intake stops here so that nothing is lost"
                 );
                 return false;

@@ -11,6 +11,9 @@ pub mod crash;
 // Every metric by name.
 pub mod metrics;
 
+// Everything that can be wrong, by name.
+pub mod condition;
+
 // How long to wait before connecting again.
 pub mod pause;
 
@@ -18,14 +21,26 @@ pub mod pause;
 #[cfg(test)]
 mod effort;
 
-// The log as a service: blocks in SQLite, over HTTP and WebSocket.
-pub mod replicate;
+// Tokens of the environment.
+pub mod secret;
+
+// SQLite files, and what is beside them.
+pub mod file;
 
 // CEL over one record.
 pub mod expression;
 
 // Configuration.
 pub mod config;
+
+// Hosts that others named, asked no faster than they like.
+pub mod host;
+
+// Every file, copied and put back.
+pub mod backup;
+
+// At most one process ingests into a store.
+pub mod lease;
 
 // To whom this process talks.
 pub mod reach;
@@ -48,8 +63,14 @@ pub mod decode;
 // Dead letters, shown and tried again.
 pub mod dead;
 
-// What the process is doing right now.
+// What the process is doing and what is wrong with it.
 pub mod status;
+
+// What only the store and the disk know, measured each second.
+pub mod monitor;
+
+// The ingesting process reports into its store.
+pub mod heartbeat;
 
 // Where streams come from.
 pub mod source;
@@ -62,9 +83,6 @@ pub mod tend;
 
 // Where an account lives, and with which key it signs.
 pub mod identity;
-
-// Hosts of accounts, asked no faster than they like.
-pub mod host;
 
 // Signatures, before frames are opened.
 pub mod notary;

@@ -158,14 +158,15 @@ impl Notary {
                 let permit = at_once.acquire().await;
                 let key = resolver.key(&did).await;
                 drop(permit);
-                let Err(IdentityError::Unreachable(error)) = key else {
-                    return (did, key);
+                let error = match key {
+                    Err(error) if !error.is_lasting() => error,
+                    key => return (did, key),
                 };
                 match Trouble::Passing(error.to_string()).next(attempt) {
                     Next::Retry { pause_us } | Next::Park { pause_us, .. } => {
                         tokio::time::sleep(lasts(pause_us)).await;
                     }
-                    Next::Bury { .. } => return (did, Err(IdentityError::Unreachable(error))),
+                    Next::Bury { .. } => return (did, Err(error)),
                 }
                 attempt += 1;
             }
@@ -228,13 +229,9 @@ fn unsigned() -> Doubt {
 }
 
 fn keyless(error: &IdentityError) -> Doubt {
-    let stage = match error {
-        IdentityError::Unreachable(_) | IdentityError::Nameless(_) | IdentityError::Silent => {
-            "retryable"
-        }
-        IdentityError::Unresolvable(_) | IdentityError::Missing | IdentityError::Forbidden(_) => {
-            "verify"
-        }
+    let stage = match error.is_lasting() {
+        false => "retryable",
+        true => "verify",
     };
     Doubt {
         stage,

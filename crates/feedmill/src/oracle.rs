@@ -52,11 +52,12 @@ name = "sim"
 firehose = "{relay}"
 [store]
 url = "{store}"
-[intake]
-plc_url = "{plc}"
-did_web_url = "{web}"
 [serve]
 bind = "{bind}"
+[intake]
+bind = "127.0.0.1:0"
+plc_url = "{plc}"
+did_web_url = "{web}"
 "#,
         relay = network.relay_ws_url(),
         plc = network.plc_url,
@@ -149,6 +150,11 @@ impl<'a> Oracle<'a> {
             since_us,
             hasty: false,
         }
+    }
+
+    /// The same, asked by a client of the caller's making.
+    pub fn asking_by(self, client: reqwest::Client) -> Self {
+        Self { client, ..self }
     }
 
     /// The same, but done at the first difference: for whoever asks again until there is none.

@@ -2,7 +2,7 @@
 //!
 //! In:    changes, in commit order; records and accounts as they are now.
 //! Out:   one block for each new version of a record, in the feed of its collection, and one for each
-//!        turn of an account, in the feed `accounts`; see [`crate::replicate::event`].
+//!        turn of an account, in the feed `accounts`; see [`replicate::event`].
 //! Never: a version told twice; a payload left of what was deleted or is hidden.
 //!
 //! Another Feedmill, or a browser, that follows the space holds the same
@@ -19,10 +19,10 @@ use tracing::debug;
 
 use crate::branch::{Branch, BranchError};
 use crate::clock::Clock;
-use crate::replicate::event::{AccountEvent, RecordEvent};
-use crate::replicate::log::Log;
-use crate::replicate::sqlite::published::{Desk, Notice, PublishError};
 use crate::store::{AccountStatus, Change, Outbox, Standing, Version};
+use replicate::event::{AccountEvent, RecordEvent};
+use replicate::log::Log;
+use replicate::sqlite::published::{Desk, Notice, PublishError};
 
 /// The namespace of all published feeds.
 pub const NAMESPACE: &str = "records";

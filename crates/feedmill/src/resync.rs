@@ -1,14 +1,18 @@
-//! Resync: repairing an account whose chain broke.
+//! Resync: repairing an account whose chain broke, and fetching one that somebody reads as.
 //!
-//! In:    accounts the store has marked.
+//! In:    accounts the store has marked, and readers who wait.
 //! Out:   their repositories, fetched from their own hosts, applied as
 //!        snapshots together with the frames held since.
-//! Never: more than `resync_max` at once, nor more of one host than it likes; a
-//!        failure that is not tried again, unless only a reader asked for the account.
+//! Never: more than `resync_max` repairs or `reader_fetch_max` readers at once,
+//!        so that neither waits for the other; more of one host than it likes;
+//!        a failure that is not tried again, unless only a reader asked for the
+//!        account; an attempt that a start does not know of.
 //!
 //! Where a gap may have hidden how an account stands, and where a host does not
 //! give out a repository, the host is asked for the account's standing first.
 
+// One account's repository, from its host into the store.
+mod repository;
 mod rest;
 
 use std::collections::HashMap;
@@ -17,34 +21,26 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use metrics::counter;
-use record::key::PublicKey;
-use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use self::repository::{Failed, Repaired};
 use self::rest::{Fault, Rest, Rests};
 use crate::check::chain;
-use crate::clock::{Clock, Micros};
-use crate::crash;
-use crate::decode::{Decoder, RepositoryError};
-use crate::host::{Hosts, Permit};
-use crate::identity::{IdentityError, Resolver};
+use crate::clock::Clock;
+use crate::decode::Decoder;
+use crate::host::Cause;
+use crate::identity::Resolver;
 use crate::metrics as names;
 use crate::status::Status;
-use crate::store::batch::{Batch, Item, Snapshot};
-use crate::store::{AccountStatus, SharedStore, StoreError};
+use crate::store::batch::{Batch, Item};
+use crate::store::{SharedStore, StoreError};
 
-/// Largest repository fetched.
-const REPO_BYTES_MAX: usize = 1 << 30;
-/// How long a repository may take: a large one from a slow host is far above an ordinary answer.
-const REPO_TIMEOUT: Duration = Duration::from_secs(600);
 /// How often marked accounts are looked for without a hint: those that another process marked.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Accounts looked at in one turn, beside those that are busy or resting.
 const LOOK_MAX: usize = 1000;
-/// How often a snapshot is prepared again because frames arrived meanwhile.
-const STALE_MAX: usize = 20;
 
 /// What it takes to repair one account.
 #[derive(Debug, Clone)]
@@ -53,44 +49,40 @@ pub struct Resync {
     pub store: SharedStore,
     pub decoder: Decoder,
     pub resolver: Arc<Resolver>,
-    pub hosts: Arc<Hosts>,
     pub clock: Clock,
     pub status: Arc<Status>,
 }
 
-/// What `getRepoStatus` says.
-#[derive(Deserialize)]
-struct Standing {
-    active: bool,
-    status: Option<String>,
+/// How many run at once, of each kind.
+#[derive(Debug, Clone, Copy)]
+pub struct AtOnce {
+    pub repairs_max: usize,
+    pub readers_max: usize,
 }
 
-/// Why an account could not be repaired now.
-#[derive(Debug, thiserror::Error)]
-enum Failed {
-    #[error("identity")]
-    Identity(#[from] IdentityError),
-    #[error("host")]
-    Host(#[from] reqwest::Error),
-    /// Not a failure: the host has enough to do.
-    #[error("the host asks for a pause of {} ms", .0 / 1000)]
-    Later(Micros),
-    #[error("the repository is larger than the limit")]
-    TooBig,
-    #[error("repository")]
-    Repository(#[from] RepositoryError),
-    #[error("store")]
-    Store(#[from] StoreError),
-    #[error("the blocking task ended early")]
-    Task(#[from] tokio::task::JoinError),
+impl AtOnce {
+    fn of(self, kind: Kind) -> usize {
+        match kind {
+            Kind::Repair => self.repairs_max,
+            Kind::Reader => self.readers_max,
+        }
+    }
 }
 
-impl Failed {
-    fn fault(&self) -> Fault {
+/// Why an account is fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The stream broke, or a list named it.
+    Repair,
+    /// Somebody reads as this account.
+    Reader,
+}
+
+impl Kind {
+    fn cause(self) -> Cause {
         match self {
-            Self::Later(pause_us) => Fault::Busy(Duration::from_micros(pause_us.unsigned_abs())),
-            Self::Identity(error) if error.is_lasting() => Fault::Lasting,
-            _ => Fault::Passing,
+            Self::Repair => Cause::Repair,
+            Self::Reader => Cause::Reader,
         }
     }
 }
@@ -101,79 +93,140 @@ enum Attempt {
     Done,
     /// It rests, and is tried again.
     Rests(Rest),
-    /// Only a reader asked for it, and it is not marked any more.
+    /// Only a reader asked for it, and it waits no longer.
     GivenUp,
 }
 
+/// Attempts under way.
+#[derive(Default)]
+struct Running {
+    tasks: JoinSet<Attempt>,
+    accounts: HashMap<tokio::task::Id, (Kind, String)>,
+}
+
+impl Running {
+    fn has_room(&self, kind: Kind, at_once: AtOnce) -> bool {
+        let running = self.accounts.values().filter(|(other, _)| *other == kind);
+        running.count() < at_once.of(kind)
+    }
+
+    fn is_busy(&self, did: &str) -> bool {
+        self.accounts.values().any(|(_, other)| other == did)
+    }
+}
+
 impl Resync {
-    /// Repairs marked accounts until `stop` is set.
-    pub async fn run(self, at_once_max: usize, mut stop: watch::Receiver<bool>) {
+    /// Fetches accounts until `stop` is set.
+    pub async fn run(self, at_once: AtOnce, mut stop: watch::Receiver<bool>) {
         let mut marked = self.status.marked.subscribe();
-        let mut rests = Rests::default();
-        let mut running: HashMap<tokio::task::Id, String> = HashMap::new();
-        let mut tasks: JoinSet<Attempt> = JoinSet::new();
+        let mut rests = self.interrupted().await;
+        let mut running = Running::default();
+        let mut looked = None;
         while !*stop.borrow() {
-            self.begin(at_once_max, &rests, &mut running, &mut tasks)
-                .await;
+            // While nothing is written nobody is marked; only a rest may end.
+            let commits = Some(self.store.commits());
+            if looked != commits || rests.len() > 0 {
+                self.begin(at_once, &rests, &mut running).await;
+                looked = commits;
+            }
             tokio::select! {
-                Some(done) = tasks.join_next_with_id(), if !tasks.is_empty() => {
-                    self.status.resyncing.store(tasks.len() as i64, Ordering::Relaxed);
+                Some(done) = running.tasks.join_next_with_id(), if !running.tasks.is_empty() => {
                     let (id, attempt) = match done {
                         Ok((id, attempt)) => (id, Some(attempt)),
                         Err(error) => (error.id(), None),
                     };
-                    if let Some(did) = running.remove(&id) {
+                    if let Some((_, did)) = running.accounts.remove(&id) {
                         settle(did, attempt, &mut rests);
                     }
+                    self.tell(&running);
+                    looked = None; // there is room for another
                 }
                 _ = marked.changed() => {}
                 _ = stop.changed() => break,
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
         }
+        running.tasks.shutdown().await;
+        let cut = running.accounts.into_values().map(|(_, did)| did).collect();
+        self.ended(cut).await;
     }
 
-    async fn begin(
-        &self,
-        at_once_max: usize,
-        rests: &Rests,
-        running: &mut HashMap<tokio::task::Id, String>,
-        tasks: &mut JoinSet<Attempt>,
-    ) {
-        // Those that rest must not hide the others behind them.
-        let look_max = LOOK_MAX + rests.len() + running.len();
+    /// Those that were being fetched when the process died wait.
+    async fn interrupted(&self) -> Rests {
         let store = Arc::clone(&self.store);
-        let marked = tokio::task::spawn_blocking(move || store.broken_accounts(look_max)).await;
-        for did in marked.ok().and_then(Result::ok).unwrap_or_default() {
-            let busy = running.values().any(|other| *other == did);
+        let begun = tokio::task::spawn_blocking(move || store.fetches_begun()).await;
+        let (mut rests, now) = (Rests::default(), Instant::now());
+        for begun in begun.ok().and_then(Result::ok).unwrap_or_default() {
+            let passed_us = self.clock.now_us().saturating_sub(begun.begun_us);
+            let passed = Duration::from_micros(passed_us.max(0).unsigned_abs());
+            let rest = Rest::interrupted(begun.attempts, passed, now);
+            let (did, attempts) = (begun.did, begun.attempts);
+            warn!(
+                did,
+                attempts, "the process ended while it fetched this account; it waits"
+            );
+            rests.begin(did, rest, now);
+        }
+        rests
+    }
+
+    async fn begin(&self, at_once: AtOnce, rests: &Rests, running: &mut Running) {
+        // Those that rest must not hide the others behind them.
+        let look_max = LOOK_MAX + rests.len() + running.accounts.len();
+        let store = Arc::clone(&self.store);
+        let look = move || -> Result<_, StoreError> {
+            let readers = store.waiting_readers(look_max)?;
+            Ok((readers, store.broken_accounts(look_max)?))
+        };
+        let looked = tokio::task::spawn_blocking(look).await;
+        let (readers, broken) = looked.ok().and_then(Result::ok).unwrap_or_default();
+        let readers = readers.into_iter().map(|did| (Kind::Reader, did));
+        let broken = broken.into_iter().map(|did| (Kind::Repair, did));
+        for (kind, did) in readers.chain(broken) {
             let resting = rests.is_resting(&did, Instant::now());
-            if tasks.len() >= at_once_max || busy || resting {
+            if !running.has_room(kind, at_once) || running.is_busy(&did) || resting {
                 continue;
             }
             let (resync, account, last) = (self.clone(), did.clone(), rests.last(&did));
-            let handle = tasks.spawn(async move { resync.attempt(&account, last).await });
-            running.insert(handle.id(), did);
+            let attempt = async move { resync.attempt(&account, kind, last).await };
+            let handle = running.tasks.spawn(attempt);
+            running.accounts.insert(handle.id(), (kind, did));
         }
-        self.status
-            .resyncing
-            .store(tasks.len() as i64, Ordering::Relaxed);
+        self.tell(running);
+    }
+
+    fn tell(&self, running: &Running) {
+        let count = running.accounts.len() as i64;
+        self.status.resyncing.store(count, Ordering::Relaxed);
     }
 
     /// Tries once; `last`: how it rested before.
-    async fn attempt(&self, did: &str, last: Option<Rest>) -> Attempt {
-        let error = match self.repair(did).await {
-            Ok(records) => {
+    async fn attempt(&self, did: &str, kind: Kind, last: Option<Rest>) -> Attempt {
+        let tried = match self.begun(did).await {
+            Ok(()) => self.repair(did, kind).await,
+            Err(error) => Err(error),
+        };
+        if !matches!(tried, Ok(Repaired::Applied(_))) {
+            self.ended(vec![did.to_owned()]).await;
+        }
+        let error = match tried {
+            Ok(repaired) => {
                 self.status.resynced.fetch_add(1, Ordering::Relaxed);
                 self.status.settled.send_modify(|count| *count += 1);
                 counter!(names::RESYNCS, "result" => "ok").increment(1);
-                info!(did, records, "account is in step again");
+                info!(
+                    did,
+                    records = repaired.records(),
+                    "account is in step again"
+                );
                 return Attempt::Done;
             }
             Err(error) => error,
         };
         let fault = error.fault();
         let rest = Rest::after(last, fault, Instant::now());
-        let given_up = rest.is_enough(fault) && self.give_up(did).await;
+        let enough = kind == Kind::Reader && rest.is_enough(fault);
+        let given_up = enough && self.give_up(did).await;
         if let Fault::Busy(_) = fault {
             counter!(names::RESYNCS, "result" => "later").increment(1);
         } else {
@@ -191,7 +244,27 @@ impl Resync {
         }
     }
 
-    /// Tells the store, which knows whether anybody but a reader asked for this account; whether nobody did.
+    /// A durable word that this account is about to be fetched.
+    async fn begun(&self, did: &str) -> Result<(), Failed> {
+        let did = did.to_owned();
+        let batch = Batch::of_no_source(self.clock.now_us(), Item::FetchBegun { did });
+        let store = Arc::clone(&self.store);
+        tokio::task::spawn_blocking(move || store.commit(batch)).await??;
+        Ok(())
+    }
+
+    /// These attempts are over, and the process lives.
+    async fn ended(&self, dids: Vec<String>) {
+        if dids.is_empty() {
+            return;
+        }
+        let batch = Batch::of_no_source(self.clock.now_us(), Item::FetchEnded { dids });
+        let store = Arc::clone(&self.store);
+        // If that cannot be written, they wait a little after the next start.
+        drop(tokio::task::spawn_blocking(move || store.commit(batch)).await);
+    }
+
+    /// Tells the store that a reader waits no longer; whether nobody else wants its account.
     async fn give_up(&self, did: &str) -> bool {
         let (store, did) = (Arc::clone(&self.store), did.to_owned());
         let now_us = self.clock.now_us();
@@ -206,122 +279,6 @@ impl Resync {
         };
         self.status.settled.send_modify(|count| *count += 1);
         account.is_none_or(|account| !account.broken && !account.doubtful)
-    }
-
-    async fn repair(&self, did: &str) -> Result<usize, Failed> {
-        let host = self.resolver.host(did).await?;
-        let (store, account) = (Arc::clone(&self.store), did.to_owned());
-        let known = tokio::task::spawn_blocking(move || store.account(&account)).await??;
-        let (doubtful, broken) = known.map_or((false, true), |it| (it.doubtful, it.broken));
-        if doubtful && !(self.standing(&host, did).await?.visible() && broken) {
-            return Ok(0);
-        }
-        let address = format!("{host}/xrpc/com.atproto.sync.getRepo?did={did}");
-        let (mut response, permit) = self.ask(&host, &address).await?;
-        if matches!(response.status().as_u16(), 400 | 404 | 410) {
-            drop(permit); // whoever holds one must not stand in line for another
-            if !self.standing(&host, did).await?.visible() {
-                return Ok(0); // it waits until the account is back
-            }
-        }
-        response.error_for_status_ref()?;
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await? {
-            if bytes.len() + chunk.len() > REPO_BYTES_MAX {
-                return Err(Failed::TooBig);
-            }
-            bytes.extend_from_slice(&chunk);
-        }
-        let key = match self.decoder.asks_for_signatures() {
-            true => Some(self.resolver.key(did).await?),
-            false => None,
-        };
-        let (resync, did) = (self.clone(), did.to_owned());
-        tokio::task::spawn_blocking(move || resync.apply(&did, &bytes, key.as_ref())).await?
-    }
-
-    /// Asks a host, unless it wants to be left alone.
-    async fn ask(&self, host: &str, address: &str) -> Result<(reqwest::Response, Permit), Failed> {
-        let permit = self.hosts.ask(host, &self.clock).await;
-        let permit = permit.map_err(Failed::Later)?;
-        let response = self
-            .resolver
-            .client()
-            .get(address)
-            .timeout(REPO_TIMEOUT)
-            .send()
-            .await?;
-        let (status, now_us) = (response.status().as_u16(), self.clock.now_us());
-        match self.hosts.heard(host, status, response.headers(), now_us) {
-            Some(pause_us) => Err(Failed::Later(pause_us)),
-            None => Ok((response, permit)),
-        }
-    }
-
-    /// Asks its host how an account stands, and keeps that until the stream says more. An account that its host
-    /// does not know is hidden and not purged: it may be on its way to another one.
-    async fn standing(&self, host: &str, did: &str) -> Result<AccountStatus, Failed> {
-        let address = format!("{host}/xrpc/com.atproto.sync.getRepoStatus?did={did}");
-        let (response, _permit) = self.ask(host, &address).await?;
-        let status = match response.status().as_u16() {
-            400 | 404 | 410 => AccountStatus::Deactivated,
-            _ => {
-                let told: Standing = response.error_for_status()?.json().await?;
-                AccountStatus::of(told.active, told.status.as_deref())
-            }
-        };
-        let batch = Batch {
-            source: self.source.clone(),
-            cursor: None,
-            now_us: self.clock.now_us(),
-            items: vec![Item::Standing {
-                did: did.to_owned(),
-                status,
-            }],
-        };
-        let store = Arc::clone(&self.store);
-        tokio::task::spawn_blocking(move || store.commit(batch)).await??;
-        Ok(status)
-    }
-
-    /// Applies a fetched repository and the frames held meanwhile, in one transaction.
-    pub fn apply_repository(&self, did: &str, bytes: &[u8]) -> Result<usize, String> {
-        self.apply(did, bytes, None).map_err(|error| chain(&error))
-    }
-
-    fn apply(&self, did: &str, bytes: &[u8], key: Option<&PublicKey>) -> Result<usize, Failed> {
-        let repository = self.decoder.repository(did, bytes, key)?;
-        let records = repository.ops.len();
-        let mut attempts = 0;
-        loop {
-            let frames = self.store.held(did)?;
-            let mut items = vec![Item::Snapshot(Snapshot {
-                did: did.to_owned(),
-                rev: repository.rev,
-                data: Some(repository.data),
-                ops: repository.ops.clone(),
-                held: frames.len(),
-            })];
-            items.extend(
-                frames
-                    .into_iter()
-                    .filter_map(|frame| self.decoder.reopen(frame))
-                    .map(Item::Commit),
-            );
-            crash::point("resync.before-commit");
-            let batch = Batch {
-                source: self.source.clone(),
-                cursor: None,
-                now_us: self.clock.now_us(),
-                items,
-            };
-            attempts += 1;
-            match self.store.commit(batch) {
-                Ok(_) => return Ok(records),
-                Err(StoreError::Passing(_)) if attempts < STALE_MAX => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
     }
 }
 
@@ -342,6 +299,8 @@ fn settle(did: String, attempt: Option<Attempt>, rests: &mut Rests) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::IdentityError;
+    use crate::reach::fetch::FetchError;
 
     #[track_caller]
     fn check(failed: Failed, expected: Fault) {
@@ -354,9 +313,18 @@ mod tests {
         let kind = IdentityError::Unresolvable("only did:plc and did:web can be resolved");
         check(kind.into(), Fault::Lasting);
         check(IdentityError::Silent.into(), Fault::Passing);
-        check(Failed::TooBig, Fault::Passing);
         let pause = Duration::from_secs(3);
-        check(Failed::Later(3_000_000), Fault::Busy(pause));
+        check(FetchError::Later(pause).into(), Fault::Busy(pause));
+        check(IdentityError::Later(pause).into(), Fault::Busy(pause));
+    }
+
+    #[test]
+    fn a_host_that_sends_too_much_or_too_slowly_is_left_alone_for_longer() {
+        check(FetchError::TooLarge(1).into(), Fault::Abuse);
+        check(FetchError::TooSlow.into(), Fault::Abuse);
+        let document = IdentityError::Unreachable(FetchError::TooLarge(1));
+        check(document.into(), Fault::Abuse);
+        check(FetchError::Status(500).into(), Fault::Passing);
     }
 
     #[test]

@@ -10,16 +10,25 @@
 //! One place starts everything and stops it in order: sources first, then the
 //! intake drains what it was given, then the server finishes open requests.
 
+// Where the process answers.
+mod answering;
+mod log;
+// The address and the lease, before anything else.
+mod opening;
+// The server and what it is made of.
+mod serving;
+
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle as ThreadHandle;
 use std::time::Duration;
 
+use replicate::peer::PeerError;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tracing::info;
+
+use opening::{Door, lease};
 
 use crate::backfill::Backfill;
 use crate::branch::{self, Branch, BranchError};
@@ -31,38 +40,30 @@ use crate::decode::log::LogDecoder;
 use crate::decode::tap::TapDecoder;
 use crate::decode::{Decoder, Opener};
 use crate::fanout::Fanout;
-use crate::host::Hosts;
-use crate::identity::{IdentityError, Resolver};
+use crate::identity::Resolver;
 use crate::intake::{self, Gathering, Intake};
-use crate::labels::{Labels, Listener};
+use crate::lease::Lease;
 use crate::live::Live;
+use crate::monitor::Monitor;
 use crate::notary::Notary;
-use crate::publish::Publisher;
-use crate::replicate;
-use crate::replicate::keeper;
-use crate::replicate::log::Log;
-use crate::replicate::sqlite::SqliteLog;
-use crate::resync::Resync;
+use crate::reach::fetch::{FetchError, Fetcher};
+use crate::resync::{AtOnce, Resync};
 use crate::search::{SearchBranch, SearchIndex};
+use crate::secret::SecretError;
 use crate::serve::Server;
-use crate::serve::admin::{Admin, TOKEN};
-use crate::serve::direct::door::Secrets;
-use crate::serve::direct::{Direct, DirectError};
-use crate::serve::front::Front;
-use crate::serve::generator::Generator;
-use crate::serve::line;
-use crate::serve::notify::{self, Notifier};
+use crate::serve::descriptors;
+use crate::serve::direct::DirectError;
+use crate::serve::starting::Doing;
 use crate::source::jetstream::Jetstream;
 use crate::source::log::LogStream;
+use crate::source::pending::Pending;
 use crate::source::stream::{Dialect, Stream};
 use crate::source::tap::Acks;
 use crate::source::{Arrival, Rewind};
 use crate::status::{Status, StreamKind};
+use crate::store::attempt::Attempt;
 use crate::store::{self, Plan, SharedStore, StoreError};
 use crate::tend::{self, Tend};
-
-/// How often samples of metrics are put together; until then each is kept.
-const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 /// Which parts of the river run in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,16 +87,25 @@ pub enum StartError {
     Check(#[from] CheckError),
     #[error("direct API")]
     Direct(#[from] DirectError),
-    #[error("identity")]
-    Identity(#[from] IdentityError),
-    #[error("cannot listen on {address}; is another process there? set serve.bind")]
+    #[error("requests to other hosts")]
+    Fetch(#[from] FetchError),
+    #[error("cannot listen on {address}; is another process there? set {setting}")]
     Listen {
+        setting: &'static str,
         address: String,
         #[source]
         source: std::io::Error,
     },
+    #[error("the lock file beside the store")]
+    Lease(#[source] std::io::Error),
+    #[error("secrets")]
+    Secret(#[from] SecretError),
     #[error("log")]
     Log(#[source] blocklog::store::StoreError),
+    #[error("[log] names the environment variable {0}, which is not set")]
+    LogToken(String),
+    #[error("log.replicate")]
+    Replica(#[source] PeerError),
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
 }
@@ -132,6 +142,14 @@ fn thread(
     builder.spawn(work).map_err(StartError::Thread)
 }
 
+/// Runs what blocks on a thread of its own.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StartError> {
+    let joined = tokio::task::spawn_blocking(work).await;
+    joined.map_err(|panic| StartError::Thread(std::io::Error::other(panic)))
+}
+
 fn opener(source: &Source, decoder: &Decoder) -> Opener {
     let decoder = decoder.clone();
     if let Some((_, space)) = source.log_space() {
@@ -151,6 +169,8 @@ pub struct River {
     pub plan: Arc<Plan>,
     pub status: Arc<Status>,
     checker: Arc<Checker>,
+    /// Asks hosts that others named.
+    pub fetcher: Arc<Fetcher>,
     /// Where the server listens.
     pub address: Option<SocketAddr>,
     stop_sources: watch::Sender<bool>,
@@ -158,46 +178,79 @@ pub struct River {
     sources: Vec<JoinHandle<()>>,
     intakes: Vec<ThreadHandle<()>>,
     server: Option<JoinHandle<()>>,
+    /// What answers requests, for reloads.
+    answering: Option<Arc<Server>>,
     live: Option<Arc<Live>>,
     stop_drawing: Arc<AtomicBool>,
     drawers: Vec<ThreadHandle<()>>,
+    /// Ends when everything has stopped.
+    _lease: Option<Lease>,
 }
 
 impl River {
     /// Starts all stages of a role.
     pub async fn start(config: &Config, start: Start<'_>) -> Result<Self, StartError> {
-        crate::metrics::recorder();
+        crate::status::gauges::begin(config);
+        descriptors::raise();
         crate::identity::provide_tls();
-        let store = store::open(config)?;
+        let stop_server = watch::Sender::new(false);
+        let door = Door::open(config, start.role, stop_server.subscribe()).await?;
+        let lease = match start.role {
+            Role::Serve => None,
+            Role::Ingest | Role::All => Some(lease(config, &door).await?),
+        };
+        door.starting.now(Doing::Starting(
+            "opening the store; what a changed configuration orders differently is rebuilt first",
+        ));
+        let settings = config.clone();
+        let store = blocking(move || store::open(&settings)).await??;
         let plan = Arc::clone(store.plan());
         let checker = Checker::new(&config.network(), Arc::clone(&plan), start.lexicons)?;
+        let fetcher = Arc::new(Fetcher::new(config, start.clock.clone())?);
         let mut river = Self {
             store,
+            fetcher,
             plan,
-            status: Arc::new(Status::default()),
+            status: Arc::new(Status::new(start.clock.clone())),
             checker: Arc::new(checker),
             address: None,
             stop_sources: watch::Sender::new(false),
-            stop_server: watch::Sender::new(false),
+            stop_server,
             sources: Vec::new(),
             intakes: Vec::new(),
             server: None,
+            answering: None,
             live: None,
             stop_drawing: Arc::new(AtomicBool::new(false)),
             drawers: Vec::new(),
+            _lease: lease,
         };
-        if start.role != Role::Serve {
-            river.ingest(config, &start)?;
+        let monitor = Monitor::new(
+            config,
+            Arc::clone(&river.store),
+            Arc::clone(&river.status),
+            start.clock.clone(),
+        );
+        let stop = Arc::clone(&river.stop_drawing);
+        river.draw("monitor", move || monitor.run(&stop))?;
+        match start.role {
+            Role::Serve if !config.sources.is_empty() => river.status.expect_ingester(),
+            Role::Serve => {}
+            Role::Ingest | Role::All => river.ingest(config, &start)?,
         }
-        if start.role != Role::Ingest {
-            let search = SearchIndex::open(config)?;
-            if let Some(index) = &search {
-                river.branch(Box::new(SearchBranch::new(Arc::clone(index))))?;
-            }
-            let fanout = river.fan_out(config, &start)?;
-            river.tell(config, fanout.clone())?;
-            river.serve(config, &start, fanout, search).await?;
+        river.address = Some(door.address);
+        river.status.set_address(door.address);
+        if start.role == Role::Ingest {
+            river.answer_operator(&start, door);
+            return Ok(river);
         }
+        let search = SearchIndex::open(config)?;
+        if let Some(index) = &search {
+            river.branch(Box::new(SearchBranch::new(Arc::clone(index))))?;
+        }
+        let fanout = river.fan_out(config, &start)?;
+        river.tell(config, fanout.clone())?;
+        river.serve(config, &start, (fanout, search), door).await?;
         Ok(river)
     }
 
@@ -206,11 +259,11 @@ impl River {
         let tend = Tend::new(Arc::clone(&self.store), config.settle.clone());
         self.sources.push(tokio::spawn(tend::run(
             tend,
+            Arc::clone(&self.fetcher),
             start.clock.clone(),
             self.stop_sources.subscribe(),
         )));
-        let resolver = Arc::new(Resolver::new(config)?);
-        let hosts = Arc::new(Hosts::new(config.intake.host_max));
+        let resolver = Arc::new(Resolver::with(config, Arc::clone(&self.fetcher)));
         for source in &config.sources {
             let frames = self.stream(config, source, &decoder, &resolver);
             let mut stage = Intake::new(
@@ -224,8 +277,12 @@ impl River {
             if let Some(acks) = frames.acks {
                 stage = stage.acknowledging(acks);
             }
+            if let Some(attempt) = Attempt::beside(&config.store.url, &source.name()) {
+                stage = stage.marking(attempt);
+            }
             let gathering = Gathering {
                 batch_max: config.intake.batch_max,
+                batch_bytes_max: config.intake.batch_bytes_max,
                 flush: Duration::from_millis(config.intake.flush_ms),
             };
             let clock = start.clock.clone();
@@ -239,25 +296,24 @@ impl River {
                 store: Arc::clone(&self.store),
                 decoder,
                 resolver: Arc::clone(&resolver),
-                hosts: Arc::clone(&hosts),
                 clock: start.clock.clone(),
                 status: Arc::clone(&self.status),
             };
             let stop = self.stop_sources.subscribe();
-            let task = resync.run(config.intake.resync_max, stop);
+            let at_once = AtOnce {
+                repairs_max: config.intake.resync_max,
+                readers_max: config.intake.reader_fetch_max,
+            };
+            let task = resync.run(at_once, stop);
             self.sources.push(tokio::spawn(task));
         }
-        self.backfill(config, start, (resolver, hosts));
+        self.backfill(config, start);
+        self.report(start);
         Ok(())
     }
 
     /// Starts reading lists of accounts, where that is asked.
-    fn backfill(
-        &mut self,
-        config: &Config,
-        start: &Start<'_>,
-        (resolver, hosts): (Arc<Resolver>, Arc<Hosts>),
-    ) {
+    fn backfill(&mut self, config: &Config, start: &Start<'_>) {
         let Some(url) = &config.intake.backfill else {
             return;
         };
@@ -266,8 +322,7 @@ impl River {
             collections: nsids(config),
             every_s: (config.intake.backfill_h * 3600).cast_signed(),
             store: Arc::clone(&self.store),
-            resolver,
-            hosts,
+            fetcher: Arc::clone(&self.fetcher),
             clock: start.clock.clone(),
             status: Arc::clone(&self.status),
         };
@@ -287,6 +342,7 @@ impl River {
     ) -> Frames {
         let pending_max = config.intake.pending_max;
         let (sender, mut frames) = mpsc::channel(pending_max);
+        let pending = Pending::new(config.intake.pending_bytes_max);
         let rewind = Arc::new(Rewind::default());
         if let Some((url, space)) = source.log_space() {
             let (name, intake) = (source.name(), config.intake.clone());
@@ -294,10 +350,12 @@ impl River {
                 name,
                 url,
                 space,
+                token: source.token(),
                 store: Arc::clone(&self.store),
                 intake,
-                status: Arc::clone(&self.status),
+                state: self.status.add_source(&source.name(), StreamKind::Log),
                 frames: sender,
+                pending,
                 rewind: Arc::clone(&rewind),
             };
             return self.log_stream(log, frames, rewind);
@@ -309,21 +367,22 @@ impl River {
                     collections: nsids(config),
                     compress: source.compress,
                     dictionary: source.dictionary.clone(),
+                    fetcher: Arc::clone(&self.fetcher),
                 };
                 (Dialect::Jetstream(jetstream), StreamKind::Jetstream)
             }
             (None, Some(_)) => (Dialect::Tap, StreamKind::Tap),
             (None, None) => (Dialect::Firehose, StreamKind::Firehose),
         };
-        self.status.streams.lock().push((source.name(), kind));
         let stream = Stream {
             name: source.name(),
             dialect,
             urls: source.urls(),
             store: Arc::clone(&self.store),
             intake: config.intake.clone(),
-            status: Arc::clone(&self.status),
+            state: self.status.add_source(&source.name(), kind),
             frames: sender,
+            pending,
             rewind: Arc::clone(&rewind),
             acks: Arc::clone(&acks),
         };
@@ -350,8 +409,6 @@ impl River {
         frames: mpsc::Receiver<Arrival>,
         rewind: Arc<Rewind>,
     ) -> Frames {
-        let named = (stream.name.clone(), StreamKind::Log);
-        self.status.streams.lock().push(named);
         let task = stream.run(self.stop_sources.subscribe());
         self.sources.push(tokio::spawn(task));
         Frames {
@@ -374,14 +431,14 @@ impl River {
         Ok(())
     }
 
-    /// Loads timelines and starts the thread that draws them.
+    /// Starts the thread that loads timelines and keeps them.
     fn fan_out(
         &mut self,
         config: &Config,
         start: &Start<'_>,
     ) -> Result<Option<Arc<Fanout>>, StartError> {
         let Some((fanout, drawer)) =
-            Fanout::open(&config.timelines, config.serve.cache_mib, &self.store)?
+            Fanout::start(&config.timelines, config.serve.cache_mib, &self.store)?
         else {
             return Ok(None);
         };
@@ -395,110 +452,6 @@ impl River {
         let live = Live::open(&self.store, fanout, &config.serve)?;
         self.live = Some(Arc::clone(&live));
         self.draw("live", move || live.run())
-    }
-
-    async fn serve(
-        &mut self,
-        config: &Config,
-        start: &Start<'_>,
-        fanout: Option<Arc<Fanout>>,
-        search: Option<Arc<SearchIndex>>,
-    ) -> Result<(), StartError> {
-        let listen = |source| StartError::Listen {
-            address: config.serve.bind.clone(),
-            source,
-        };
-        let listener = tokio::net::TcpListener::bind(&config.serve.bind)
-            .await
-            .map_err(listen)?;
-        self.address = Some(listener.local_addr().map_err(listen)?);
-        let direct = Direct::new(
-            config,
-            &self.plan,
-            &self.store,
-            start.lexicons,
-            Secrets::from_environment(),
-        )?;
-        let mut server = Server::new(
-            config,
-            Arc::clone(&self.plan),
-            Arc::clone(&self.store),
-            fanout,
-            Arc::clone(&self.status),
-            start.clock.clone(),
-        );
-        server.admin = Some(Admin {
-            token: std::env::var(TOKEN).ok(),
-            checker: Arc::clone(&self.checker),
-        });
-        server.live = self.live.clone();
-        server.search = search;
-        server.labels = Labels::open(config)?;
-        server.direct = direct;
-        let resolver = Arc::new(Resolver::new(config)?);
-        server.generator = Generator::new(config, Arc::clone(&resolver));
-        server.notifier = Notifier::new(
-            config,
-            Arc::clone(&resolver),
-            Arc::clone(&self.checker),
-            std::env::var(notify::TOKEN).ok(),
-        )?;
-        self.listen(config, server.labels.as_ref(), &resolver);
-        server.handles = config.identity.handles.then_some(resolver);
-        let mut front = Front::new(Arc::new(server), config.serve.body_bytes_max);
-        if let Some(file) = &config.log.file {
-            front = front.beside(self.log(file, config, start)?);
-        }
-        let mut stop = self.stop_sources.subscribe();
-        self.sources.push(tokio::spawn(async move {
-            while tokio::time::timeout(UPKEEP_EVERY, stop.changed())
-                .await
-                .is_err()
-            {
-                crate::metrics::recorder().run_upkeep();
-            }
-        }));
-        let (settings, stop) = (config.serve.clone(), self.stop_server.subscribe());
-        self.server = Some(tokio::spawn(async move {
-            line::run(listener, front, &settings, stop).await;
-        }));
-        info!(address = ?self.address, "serving");
-        Ok(())
-    }
-
-    /// Listens to labelers.
-    fn listen(&mut self, config: &Config, labels: Option<&Arc<Labels>>, resolver: &Arc<Resolver>) {
-        for source in &config.labels.sources {
-            let Some(labels) = labels else {
-                return;
-            };
-            let listener = Listener {
-                source: source.clone(),
-                labels: Arc::clone(labels),
-                resolver: Arc::clone(resolver),
-                intake: config.intake.clone(),
-            };
-            let listening = listener.run(self.stop_sources.subscribe());
-            self.sources.push(tokio::spawn(listening));
-        }
-    }
-
-    /// Opens the log, publishes in it, and looks after it; its paths join the server's.
-    fn log(
-        &mut self,
-        file: &Path,
-        config: &Config,
-        start: &Start<'_>,
-    ) -> Result<axum::Router, StartError> {
-        let store = Arc::new(SqliteLog::open(file).map_err(StartError::Log)?);
-        let log = Log::new(store, config.log.clone(), start.clock.clone());
-        if let Some(space) = &config.log.publish {
-            let publisher = Publisher::new(log.clone(), space, start.clock.clone());
-            self.branch(Box::new(publisher.map_err(StartError::Log)?))?;
-        }
-        let keeper = keeper::run(log.clone(), self.stop_sources.subscribe());
-        self.sources.push(tokio::spawn(keeper));
-        Ok(replicate::router(log))
     }
 
     /// Stops in order and waits: sources, intake with what it was given, server.
@@ -519,6 +472,7 @@ impl River {
             drop(tokio::time::timeout(Duration::from_secs(30), server).await);
         }
         self.stop_drawing.store(true, Ordering::Relaxed);
+        self.store.wake();
         for thread in self.drawers.drain(..) {
             drop(tokio::task::spawn_blocking(move || thread.join()).await);
         }

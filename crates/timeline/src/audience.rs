@@ -22,6 +22,7 @@ use sdd::{AtomicOwned, Guard, Owned, Tag};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::fence;
 
 /// What the index holds of a key: nobody, the slot of its only reader, or the
 /// number of its [`Key`].
@@ -122,6 +123,9 @@ impl<'a> Followers<'a> {
 pub(crate) type KeySet = HashSet<u32, Quick>;
 
 /// The keys whose outboxes must be merged into every read that follows them, as pages see them.
+///
+/// The set is replaced as a whole, and is never absent: a page that holds a guard knows by the
+/// address alone whether it is the same one.
 #[derive(Debug)]
 pub(crate) struct Merged {
     keys: AtomicOwned<KeySet>,
@@ -130,6 +134,13 @@ pub(crate) struct Merged {
 impl Merged {
     pub(crate) fn keys<'g>(&self, guard: &'g Guard) -> Option<&'g KeySet> {
         self.keys.load(Acquire, guard).as_ref()
+    }
+
+    /// Whether this is still the set, for whoever holds the guard it was found under.
+    pub(crate) fn is_still(&self, keys: Option<&KeySet>, guard: &Guard) -> bool {
+        fence(Acquire);
+        let now = self.keys(guard).map(std::ptr::from_ref);
+        now == keys.map(std::ptr::from_ref)
     }
 }
 
@@ -156,7 +167,7 @@ impl Audience {
             keys_next: 0,
             merged: KeySet::default(),
             shown: Arc::new(Merged {
-                keys: AtomicOwned::null(),
+                keys: AtomicOwned::new(KeySet::default()),
             }),
             pull_above,
             edges: 0,
@@ -246,8 +257,10 @@ impl Audience {
 
     /// Shows a set that changed. There are few such keys, and they change seldom.
     fn show(&self) {
-        let keys = (!self.merged.is_empty()).then(|| Owned::new(self.merged.clone()));
-        drop(self.shown.keys.swap((keys, Tag::None), Release));
+        let keys = Owned::new(self.merged.clone());
+        drop(self.shown.keys.swap((Some(keys), Tag::None), Release));
+        // Who sees a ring that was built for the new set sees the new set.
+        fence(Release);
     }
 
     fn note(&mut self, key: u32) {

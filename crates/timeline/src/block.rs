@@ -10,8 +10,8 @@
 //! must find that out and begin anew.
 
 use crate::ahead::ask;
+use crate::sync::{AtomicU32, Ordering};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Numbers after which another block is begun. With few, the list of blocks is long, which is copied
 /// when one comes or goes; with many, a number put between others moves many. Where tests are run
@@ -19,6 +19,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) const BLOCK_MAX: usize = if cfg!(debug_assertions) { 8 } else { 1 << 13 };
 /// Numbers a block may hold: late ones come to it when the next has begun already.
 pub(crate) const CROWDED: usize = BLOCK_MAX + BLOCK_MAX / 8;
+
+/// What a number takes in a sequence: its cell, with the room that strips have, and its share of
+/// what a block takes besides: itself, what keeps it, and where it is found.
+pub(crate) const CELL_BYTES: usize = 5 + (size_of::<Block>() + 32).div_ceil(BLOCK_MAX);
 
 /// Cells of a short strip, which is one cache line with all that belongs to it.
 const SHORT: usize = 6;

@@ -14,13 +14,13 @@
 
 use crate::audience::{Audience, Merged};
 use crate::changes::Changes;
+use crate::counted::Counted;
 use crate::gather::Gather;
 use crate::journal::{Change, Journal};
 use crate::lane::{Inserted, Lane, LaneWriter, NewRecord};
 use crate::readers::{Reader, Readers, ReadersWriter, Stage};
 use crate::ring::Push;
 use crate::settings::{FeedSpec, KeyId, KeyList, Settings};
-use crate::sorted::Counted;
 use sdd::Guard;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -270,7 +270,7 @@ impl FeedWriter {
             return;
         }
         for LaneWriter { lane, rings, .. } in &mut self.lanes {
-            let Some(outbox) = lane.outbox(key) else {
+            let Some(outbox) = lane.outboxes.get(key) else {
                 continue;
             };
             let walk = outbox.walk(None, &lane.records, guard);
@@ -419,7 +419,7 @@ impl FeedWriter {
                 // A pulled key is merged by every read; in the ring it would only push others out.
                 !self.audience.is_pulled(key)
             });
-            gather.keys(0, lane, keys);
+            gather.keys(0, &lane.records, &lane.outboxes, keys);
             let floor_us = lane.floor_us();
             let mut numbers: Vec<u32> = gather
                 .take_while(|candidate| candidate.time_us > floor_us)

@@ -10,8 +10,8 @@
 //! order of their tips and only while a tip could beat the best candidate.
 
 use crate::ahead::fetch;
-use crate::lane::{Lane, latest_of, second_at_or_after};
-use crate::records::Position;
+use crate::outboxes::{Outboxes, latest_of, second_at_or_after};
+use crate::records::{Position, Records};
 use crate::ring::{Ring, RingWalk};
 use crate::sequence::{Sequence, Walk};
 use sdd::Guard;
@@ -23,7 +23,7 @@ use std::collections::BinaryHeap;
 pub(crate) struct Candidate<'a> {
     pub(crate) time_us: i64,
     pub(crate) number: u32,
-    pub(crate) lane: &'a Lane,
+    pub(crate) records: &'a Records,
     pub(crate) lane_at: usize,
 }
 
@@ -32,10 +32,10 @@ impl Candidate<'_> {
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         self.time_us.cmp(&other.time_us).then_with(|| {
             if self.lane_at == other.lane_at {
-                return self.lane.records.compare(self.number, other.number);
+                return self.records.compare(self.number, other.number);
             }
-            let one = self.lane.records.uri(self.number);
-            let two = other.lane.records.uri(other.number);
+            let one = self.records.uri(self.number);
+            let two = other.records.uri(other.number);
             one.cmp(&two).then(self.lane_at.cmp(&other.lane_at))
         })
     }
@@ -79,7 +79,7 @@ enum Numbers<'a> {
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     lane_at: usize,
-    lane: &'a Lane,
+    records: &'a Records,
     numbers: Numbers<'a>,
 }
 
@@ -93,9 +93,9 @@ impl<'a> Iterator for Source<'a> {
             Numbers::Sequence(walk) => walk.next()?,
         };
         Some(Candidate {
-            time_us: self.lane.records.time_us(number),
+            time_us: self.records.time_us(number),
             number,
-            lane: self.lane,
+            records: self.records,
             lane_at: self.lane_at,
         })
     }
@@ -104,7 +104,8 @@ impl<'a> Iterator for Source<'a> {
 /// Keys of one lane whose outboxes are not yet open, latest tip on top.
 #[derive(Debug)]
 struct Unopened<'a> {
-    lane: &'a Lane,
+    records: &'a Records,
+    outboxes: &'a Outboxes,
     lane_at: usize,
     /// Second of the tip above, key below.
     tips: BinaryHeap<u64>,
@@ -137,10 +138,10 @@ impl<'a> Gather<'a> {
         }
     }
 
-    fn begin(&mut self, lane_at: usize, lane: &'a Lane, numbers: Numbers<'a>) {
+    fn begin(&mut self, lane_at: usize, records: &'a Records, numbers: Numbers<'a>) {
         let mut source = Source {
             lane_at,
-            lane,
+            records,
             numbers,
         };
         if let Some(candidate) = source.next() {
@@ -158,36 +159,49 @@ impl<'a> Gather<'a> {
 
     /// Adds the ring of a reader. The rows of the first `wanted` entries are fetched at once:
     /// one after the other, each would be waited for.
-    pub(crate) fn ring(&mut self, lane_at: usize, lane: &'a Lane, ring: &Ring<'a>, wanted: usize) {
+    pub(crate) fn ring(
+        &mut self,
+        lane_at: usize,
+        records: &'a Records,
+        ring: &Ring<'a>,
+        wanted: usize,
+    ) {
         let mut walk = ring.walk();
         if let Some(before) = self.before {
-            walk.pass(first_older(lane, ring, before));
+            walk.pass(first_older(records, ring, before));
         }
         let rows = walk.clone().take(wanted);
-        fetch(rows.map(|number| lane.records.time_us(number)));
-        self.begin(lane_at, lane, Numbers::Ring(walk));
+        fetch(rows.map(|number| records.time_us(number)));
+        self.begin(lane_at, records, Numbers::Ring(walk));
     }
 
     /// Adds one outbox, or the whole window.
-    pub(crate) fn sequence(&mut self, lane_at: usize, lane: &'a Lane, sequence: &Sequence) {
-        let walk = sequence.walk(self.before, &lane.records, self.guard);
-        self.begin(lane_at, lane, Numbers::Sequence(walk));
+    pub(crate) fn sequence(&mut self, lane_at: usize, records: &'a Records, sequence: &Sequence) {
+        let walk = sequence.walk(self.before, records, self.guard);
+        self.begin(lane_at, records, Numbers::Sequence(walk));
     }
 
     /// Adds the outboxes of many keys, to be opened only when needed.
-    pub(crate) fn keys(&mut self, lane_at: usize, lane: &'a Lane, keys: impl Iterator<Item = u32>) {
+    pub(crate) fn keys(
+        &mut self,
+        lane_at: usize,
+        records: &'a Records,
+        outboxes: &'a Outboxes,
+        keys: impl Iterator<Item = u32>,
+    ) {
         let latest = self
             .before
             .map_or(u32::MAX, |before| second_at_or_after(before.time_us));
         let tips: Vec<u64> = keys
             .filter_map(|key| {
-                let second = lane.tip_second(key);
+                let second = outboxes.tip_second(key);
                 (second != 0).then(|| u64::from(second.min(latest)) << 32 | u64::from(key))
             })
             .collect();
         if !tips.is_empty() {
             self.unopened.push(Unopened {
-                lane,
+                records,
+                outboxes,
                 lane_at,
                 tips: BinaryHeap::from(tips),
             });
@@ -206,9 +220,9 @@ impl<'a> Gather<'a> {
                     break;
                 }
                 waiting.tips.pop();
-                let (lane_at, lane) = (waiting.lane_at, waiting.lane);
-                if let Some(outbox) = lane.outbox(tip as u32) {
-                    self.sequence(lane_at, lane, outbox);
+                let (lane_at, records) = (waiting.lane_at, waiting.records);
+                if let Some(outbox) = waiting.outboxes.get(tip as u32) {
+                    self.sequence(lane_at, records, outbox);
                 }
             }
         }
@@ -262,13 +276,13 @@ impl<'a> Iterator for Gather<'a> {
 }
 
 /// How far back in the ring the first record older than `before` lies.
-fn first_older(lane: &Lane, ring: &Ring<'_>, before: &Position) -> usize {
+fn first_older(records: &Records, ring: &Ring<'_>, before: &Position) -> usize {
     let (mut low, mut high) = (0, ring.len());
     while low < high {
         let middle = low.midpoint(high);
         let older = ring
             .nth(middle)
-            .is_some_and(|number| lane.records.is_older(number, before));
+            .is_some_and(|number| records.is_older(number, before));
         if older {
             high = middle;
         } else {

@@ -8,18 +8,19 @@
 //! Each feed and target has a lane of its own, so feeds cannot leak into each
 //! other: there is no place where they could meet.
 
-use crate::ahead::ask;
-use crate::column::Column;
+use crate::block::CELL_BYTES;
 use crate::journal::{Change, Journal};
+use crate::outboxes::{Outboxes, OutboxesWriter};
 use crate::pushes::RingsWriter;
 use crate::records::{Records, RecordsWriter};
 use crate::rings::Rings;
 use crate::sequence::Sequence;
 use crate::settings::{KeyId, RecordId};
+use crate::window_floor::WindowFloor;
 use sdd::Guard;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, fence};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// A record for the engine.
 #[derive(Debug, Clone, Copy)]
@@ -47,55 +48,17 @@ pub enum Inserted {
     Repeated,
 }
 
-/// The outbox of a key, found by the key's number.
-#[derive(Debug, Default, Clone, Copy)]
-struct Tip {
-    /// A second at or after the newest record; 0 without outbox.
-    second: u32,
-    outbox: u32,
-}
-
-impl Tip {
-    fn unpack(word: u64) -> Self {
-        Self {
-            second: (word >> 32) as u32,
-            outbox: word as u32,
-        }
-    }
-
-    fn pack(self) -> u64 {
-        u64::from(self.second) << 32 | u64::from(self.outbox)
-    }
-}
-
 /// One target of one feed.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) records: Records,
     pub(crate) window: Sequence,
     pub(crate) rings: Rings,
-    /// A [`Tip`] for each key.
-    tips: Column<AtomicU64>,
-    outboxes: Column<Sequence>,
+    pub(crate) outboxes: Outboxes,
     /// See [`Lane::floor_us`].
-    floor_us: AtomicI64,
+    pub(crate) floor: WindowFloor,
     /// While the store is read in, nothing is complete.
     loading: AtomicBool,
-}
-
-/// A second at or after `time_us`, never 0.
-pub(crate) fn second_at_or_after(time_us: i64) -> u32 {
-    let second = time_us.div_euclid(1_000_000).saturating_add(1);
-    second.clamp(1, i64::from(u32::MAX)) as u32
-}
-
-/// The latest time a tip of `second` may stand for.
-pub(crate) fn latest_of(second: u32) -> i64 {
-    if second == u32::MAX {
-        i64::MAX
-    } else {
-        i64::from(second) * 1_000_000
-    }
 }
 
 impl Lane {
@@ -104,49 +67,23 @@ impl Lane {
             records: Records::default(),
             window: Sequence::default(),
             rings: Rings::new(items_max),
-            tips: Column::default(),
-            outboxes: Column::default(),
-            floor_us: AtomicI64::new(i64::MIN),
+            outboxes: Outboxes::default(),
+            floor: WindowFloor::default(),
             loading: AtomicBool::new(true),
         }
     }
 
     /// The window is complete for times after this one.
     pub(crate) fn floor_us(&self) -> i64 {
-        self.floor_us.load(Acquire)
+        self.floor.now_us()
     }
 
     pub(crate) fn is_loading(&self) -> bool {
         self.loading.load(Acquire)
     }
 
-    fn tip(&self, key: u32) -> Tip {
-        let word = self.tips.get(key);
-        word.map_or_else(Tip::default, |word| Tip::unpack(word.load(Acquire)))
-    }
-
-    /// Asks for the tip of a key.
-    #[inline]
-    pub(crate) fn ask_tip(&self, key: u32) {
-        ask(self.tips.get(key));
-    }
-
-    /// See [`Tip::second`].
-    #[inline]
-    pub(crate) fn tip_second(&self, key: u32) -> u32 {
-        self.tip(key).second
-    }
-
-    pub(crate) fn outbox(&self, key: u32) -> Option<&Sequence> {
-        let tip = self.tip(key);
-        if tip.second == 0 {
-            return None;
-        }
-        self.outboxes.get(tip.outbox)
-    }
-
     pub(crate) fn newest_us(&self, key: u32, guard: &Guard) -> Option<i64> {
-        let newest = self.outbox(key)?.newest(guard)?;
+        let newest = self.outboxes.get(key)?.newest(guard)?;
         Some(self.records.time_us(newest))
     }
 }
@@ -157,34 +94,9 @@ pub(crate) struct LaneWriter {
     pub(crate) lane: Arc<Lane>,
     pub(crate) records: RecordsWriter,
     pub(crate) rings: RingsWriter,
-    outboxes: Places,
+    outboxes: OutboxesWriter,
     /// Gone, but perhaps still in some list.
     pub(crate) removed: Vec<u32>,
-}
-
-/// Which places for outboxes are free.
-#[derive(Debug, Default)]
-struct Places {
-    free: Vec<u32>,
-    next: u32,
-}
-
-impl Places {
-    /// Puts a record into the outbox of a key, which is given a place if it has none.
-    fn publish(&mut self, lane: &Lane, key: u32, number: u32, time_us: i64, guard: &Guard) {
-        let place = lane.tips.slot(key);
-        let mut tip = Tip::unpack(place.load(Relaxed));
-        if tip.second == 0 {
-            tip.outbox = self.free.pop().unwrap_or_else(|| {
-                self.next += 1;
-                self.next - 1
-            });
-        }
-        tip.second = tip.second.max(second_at_or_after(time_us));
-        let outbox = lane.outboxes.slot(tip.outbox);
-        outbox.insert(number, &lane.records, guard);
-        place.store(tip.pack(), Release);
-    }
 }
 
 impl LaneWriter {
@@ -194,22 +106,15 @@ impl LaneWriter {
             records: RecordsWriter::default(),
             rings: RingsWriter::new(&lane.rings),
             lane,
-            outboxes: Places::default(),
+            outboxes: OutboxesWriter::default(),
             removed: Vec::new(),
         }
     }
 
     /// The store holds nothing that is not here but up to `floor_us`.
     pub(crate) fn loaded(&mut self, floor_us: i64) {
-        self.raise_floor(floor_us);
+        self.lane.floor.raise(floor_us);
         self.lane.loading.store(false, Release);
-    }
-
-    fn raise_floor(&self, floor_us: i64) {
-        let floor_us = floor_us.max(self.lane.floor_us());
-        self.lane.floor_us.store(floor_us, Release);
-        // Who misses what is now below it sees that it is.
-        fence(Release);
     }
 
     /// Takes a record in; its number, if it is new here.
@@ -246,7 +151,7 @@ impl LaneWriter {
         for &key in keys {
             journal.open(Change::Key(key));
         }
-        let like = lane.outbox(author).map(Sequence::prefix);
+        let like = lane.outboxes.get(author).map(Sequence::prefix);
         let number = self.records.add(
             &lane.records,
             id,
@@ -259,7 +164,7 @@ impl LaneWriter {
         lane.window.insert(number, &lane.records, guard);
         for &key in keys {
             self.outboxes
-                .publish(lane, key, number, record.time_us, guard);
+                .publish(&lane.outboxes, key, number, &lane.records, guard);
         }
         Ok(number)
     }
@@ -295,7 +200,7 @@ impl LaneWriter {
         while let Some(number) = self.lane.window.oldest(guard) {
             let records = &self.lane.records;
             if !records.is_gone(number) {
-                self.raise_floor(records.time_us(number));
+                self.lane.floor.raise(records.time_us(number));
             }
             self.lane.window.pop_oldest(guard);
             if self.mark_gone(number) {
@@ -303,6 +208,15 @@ impl LaneWriter {
             }
         }
         false
+    }
+
+    /// Memory of the records that are live. Removed ones are freed by the next sweep; until then
+    /// each takes as much as a live one.
+    pub(crate) fn bytes(&self) -> usize {
+        let (live, used) = (self.records.live(), self.records.used().max(1));
+        let bytes = self.records.bytes() + used * CELL_BYTES + self.outboxes.bytes();
+        // Not all at once: numbers have 32 bits, but bytes of all may have more.
+        bytes / used * live + bytes % used * live / used
     }
 
     pub(crate) fn oldest_us(&self, guard: &Guard) -> Option<i64> {
@@ -318,20 +232,8 @@ impl LaneWriter {
         lane.window.remove(number, &lane.records, guard);
         let row = lane.records.row(number).unwrap_or_default();
         for &key in lane.records.keys(&row, guard) {
-            let Some(place) = lane.tips.get(key) else {
-                continue;
-            };
-            let tip = Tip::unpack(place.load(Relaxed));
-            let Some(outbox) = lane.outboxes.get(tip.outbox).filter(|_| tip.second != 0) else {
-                continue;
-            };
-            let was_there = outbox.remove(number, &lane.records, guard);
-            debug_assert!(was_there, "an outbox holds a record until it is buried");
-            if outbox.is_empty(guard) {
-                place.store(Tip::default().pack(), Release);
-                outbox.clear();
-                self.outboxes.free.push(tip.outbox);
-            }
+            self.outboxes
+                .clear(&lane.outboxes, key, number, &lane.records, guard);
         }
         self.records.free(&lane.records, number);
     }

@@ -9,7 +9,16 @@
 //! when it cannot. [`Timelines`] is the door; everything else stands behind
 //! it, and each module names only modules above it.
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("timelines need a 64-bit target: positions, limits and packed words have 64 bits");
+
 pub mod merge;
+
+mod sync;
+
+mod version;
+
+mod window_floor;
 
 mod ahead;
 
@@ -18,6 +27,8 @@ mod column;
 mod journal;
 
 mod sorted;
+
+mod counted;
 
 mod shards;
 
@@ -29,9 +40,13 @@ mod numbers;
 
 mod uris;
 
+mod reuse;
+
 mod records;
 
 mod sequence;
+
+mod outboxes;
 
 mod slab;
 
@@ -63,11 +78,18 @@ mod warm;
 
 mod sweep;
 
+mod witness;
+
+mod engine;
+
 mod reading;
 
 mod pages;
 
 mod timelines;
+
+#[cfg(all(test, loom))]
+mod models;
 
 pub use ahead::fetch;
 pub use feed::Registered;

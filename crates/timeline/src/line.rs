@@ -10,21 +10,28 @@
 //!
 //! The one writer writes while others read. A push writes a number where nobody
 //! looks yet, and then says that there is one more; who reads takes one look at
-//! the whole line and goes on with that. All other changes are made in *turns*:
-//! the turn is odd while one is made, so a look in the midst of one is thrown
-//! away, and a page whose ring had a turn meanwhile begins anew.
+//! the whole line and goes on with that. All other changes give the line another
+//! version: a look in the midst of one is thrown away, and a page whose ring has
+//! another version in the end begins anew.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU32, fence};
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::{AtomicI64, AtomicU32};
+use crate::version::Version;
 
 const NONE: u32 = u32::MAX;
 const BARE: u32 = u32::MAX - 1;
 const KIND_SHIFT: u32 = 27;
 const RING: u32 = (1 << KIND_SHIFT) - 1;
-/// The shape of a body: its end in the low bits, its entries above, both in eights.
+/// The shape of a ring: the end of the body in the low bits, its entries above, both in eights;
+/// whether entries were dropped; the numbers in the line; and how many more than a spill it takes.
 const ENTRIES_SHIFT: u32 = 12;
 const EIGHTS: u32 = (1 << ENTRIES_SHIFT) - 1;
 const DROPPED: u32 = 1 << 24;
+const STAGED_SHIFT: u32 = 25;
+const STAGED: u32 = 15 << STAGED_SHIFT;
+const ONE_STAGED: u32 = 1 << STAGED_SHIFT;
+const LIMIT_SHIFT: u32 = 29;
+const LIMIT: u32 = 3 << LIMIT_SHIFT;
 
 /// Numbers a line holds; they fill it.
 pub(crate) const STAGED_MAX: usize = 11;
@@ -40,13 +47,10 @@ pub(crate) struct Line {
     newest_us: AtomicI64,
     /// Slab in the high bits, ring in the low ones.
     place: AtomicU32,
-    /// The body's.
+    /// All counts in one word, so that a push looks at one and writes one.
     shape: AtomicU32,
-    staged: AtomicU8,
-    /// Numbers beyond which the line spills.
-    limit: AtomicU8,
-    /// Odd while the line changes otherwise than by a push.
-    turn: AtomicU16,
+    /// Another one after a change that is not a push.
+    version: Version,
     /// Oldest first.
     numbers: [AtomicU32; STAGED_MAX],
 }
@@ -57,10 +61,8 @@ impl Default for Line {
         Self {
             newest_us: AtomicI64::new(i64::MAX),
             place: AtomicU32::new(NONE),
-            shape: AtomicU32::new(0),
-            staged: AtomicU8::new(0),
-            limit: AtomicU8::new(STAGED_MAX as u8),
-            turn: AtomicU16::new(0),
+            shape: AtomicU32::new(LIMIT),
+            version: Version::default(),
             numbers: Default::default(),
         }
     }
@@ -71,9 +73,7 @@ impl Default for Line {
 pub(crate) struct Seen {
     place: u32,
     shape: u32,
-    /// How many of the numbers are there.
-    staged: u8,
-    pub(crate) turn: u16,
+    pub(crate) version: u32,
     numbers: [u32; STAGED_MAX],
 }
 
@@ -81,44 +81,37 @@ impl Line {
     /// The line as it is now; what the one writer looks at, or what a look is made of.
     #[inline]
     pub(crate) fn seen(&self) -> Seen {
-        let turn = self.turn.load(Acquire);
+        let version = self.version.now();
         // Before the numbers: those that it counts are there.
-        let staged = self.staged.load(Acquire);
+        let shape = self.shape.load(Acquire);
         let numbers = self.numbers.each_ref();
         Seen {
             place: self.place.load(Relaxed),
-            shape: self.shape.load(Relaxed),
-            staged,
-            turn,
+            shape,
+            version,
             numbers: numbers.map(|one| one.load(Relaxed)),
         }
     }
 
-    /// One look at the line; `None` in the midst of a turn.
+    /// One look at the line; `None` in the midst of a change.
     #[inline]
     pub(crate) fn look(&self) -> Option<Seen> {
         let seen = self.seen();
-        (seen.turn.is_multiple_of(2) && self.is_still(seen.turn)).then_some(seen)
+        self.is_still(seen.version).then_some(seen)
     }
 
-    /// Whether no turn was made since.
+    /// Whether nothing but pushes was done since that version.
     #[inline]
-    pub(crate) fn is_still(&self, turn: u16) -> bool {
-        fence(Acquire);
-        self.turn.load(Relaxed) == turn
+    pub(crate) fn is_still(&self, version: u32) -> bool {
+        self.version.is_still(version)
     }
 }
 
-/// What the one writer does. All but [`Line::push`] is done within a turn.
+/// What the one writer does. All but [`Line::push`] is done within [`Line::change`].
 impl Line {
     /// Makes changes that whoever looks meanwhile must not believe.
-    pub(crate) fn turn<T>(&self, change: impl FnOnce(&Self) -> T) -> T {
-        let turn = self.turn.load(Relaxed);
-        self.turn.store(turn.wrapping_add(1), Relaxed);
-        fence(Release);
-        let outcome = change(self);
-        self.turn.store(turn.wrapping_add(2), Release);
-        outcome
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&Self) -> T) -> T {
+        self.version.change(|| change(self))
     }
 
     /// Opens the line, without entries and without body.
@@ -128,18 +121,15 @@ impl Line {
     pub(crate) fn open(&self, slot: u32) {
         self.newest_us.store(i64::MIN, Relaxed);
         self.place.store(BARE, Relaxed);
-        self.shape.store(0, Relaxed);
-        self.staged.store(0, Relaxed);
-        let limit = (SPILL + slot as usize % (KEPT_MAX + 1)) as u8;
-        self.limit.store(limit, Relaxed);
+        let limit = slot % (KEPT_MAX as u32 + 1);
+        self.shape.store(limit << LIMIT_SHIFT, Relaxed);
     }
 
     /// Closes it; no push is taken.
     pub(crate) fn close(&self) {
         self.newest_us.store(i64::MAX, Relaxed);
         self.place.store(NONE, Relaxed);
-        self.shape.store(0, Relaxed);
-        self.staged.store(0, Relaxed);
+        self.shape.store(LIMIT, Relaxed);
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -175,18 +165,17 @@ impl Line {
 
     /// The body holds `entries`, and its next goes to `end`; both are multiples of eight.
     pub(crate) fn set_body(&self, entries: usize, end: usize) {
-        let dropped = self.shape.load(Relaxed) & DROPPED;
+        let rest = self.shape.load(Relaxed) & (DROPPED | STAGED | LIMIT);
         let (entries, end) = (entries as u32 / 8, end as u32 / 8);
-        let shape = entries << ENTRIES_SHIFT | end;
-        self.shape.store(dropped | shape, Relaxed);
+        let body = entries << ENTRIES_SHIFT | end;
+        self.shape.store(rest | body, Relaxed);
     }
 
     /// Whether an entry below those of `items_max` was ever let go.
     #[inline]
     pub(crate) fn has_dropped(&self, items_max: usize) -> bool {
         let shape = self.shape.load(Relaxed);
-        let staged = usize::from(self.staged.load(Relaxed));
-        shape & DROPPED != 0 || entries_of(shape) + staged > items_max
+        shape & DROPPED != 0 || entries_of(shape) + staged_of(shape) > items_max
     }
 
     pub(crate) fn set_dropped(&self) {
@@ -197,7 +186,7 @@ impl Line {
     /// The numbers in the line, newest first, and how many they are.
     #[inline]
     pub(crate) fn newest(&self) -> (usize, impl Iterator<Item = u32>) {
-        let staged = usize::from(self.staged.load(Relaxed));
+        let staged = staged_of(self.shape.load(Relaxed));
         let cells = self.numbers.get(..staged).unwrap_or(&[]).iter().rev();
         (staged, cells.map(|cell| cell.load(Relaxed)))
     }
@@ -206,26 +195,34 @@ impl Line {
     /// not newer, or no room is left.
     #[inline]
     pub(crate) fn push(&self, number: u32, time_us: i64) -> Option<usize> {
-        let staged = self.staged.load(Relaxed);
-        if time_us <= self.newest_us.load(Relaxed) || staged >= self.limit.load(Relaxed) {
+        let shape = self.shape.load(Relaxed);
+        let staged = staged_of(shape);
+        if time_us <= self.newest_us.load(Relaxed) || staged >= limit_of(shape) {
             return None;
         }
-        let cell = self.numbers.get(usize::from(staged))?;
+        let cell = self.numbers.get(staged)?;
         cell.store(number, Relaxed);
         self.newest_us.store(time_us, Relaxed);
-        self.staged.store(staged + 1, Release);
-        Some(self.body() + usize::from(staged))
+        self.shape.store(shape + ONE_STAGED, Release);
+        Some(entries_of(shape) + staged)
     }
 
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.staged.load(Relaxed) >= self.limit.load(Relaxed)
+        let shape = self.shape.load(Relaxed);
+        staged_of(shape) >= limit_of(shape)
+    }
+
+    fn set_staged_count(&self, staged: usize) {
+        let rest = self.shape.load(Relaxed) & !STAGED;
+        self.shape
+            .store(rest | (staged as u32) << STAGED_SHIFT, Relaxed);
     }
 
     /// Puts a number below the `newer` newest, where `newer` are in the line.
     /// The line must have room.
     pub(crate) fn insert(&self, newer: usize, number: u32) {
-        let end = usize::from(self.staged.load(Relaxed));
+        let end = staged_of(self.shape.load(Relaxed));
         let place = end.saturating_sub(newer);
         let Some(cells) = self.numbers.get(place..=end) else {
             return;
@@ -236,7 +233,7 @@ impl Line {
             cell.store(carried, Relaxed);
             carried = here;
         }
-        self.staged.store(end as u8 + 1, Relaxed);
+        self.set_staged_count(end + 1);
     }
 
     /// Takes the oldest out of a full line.
@@ -249,8 +246,8 @@ impl Line {
         for (cell, number) in spilt.iter().zip(kept) {
             cell.store(number.load(Relaxed), Relaxed);
         }
-        let staged = self.staged.load(Relaxed).saturating_sub(SPILL as u8);
-        self.staged.store(staged, Relaxed);
+        let staged = staged_of(self.shape.load(Relaxed));
+        self.set_staged_count(staged.saturating_sub(SPILL));
         oldest
     }
 
@@ -259,8 +256,7 @@ impl Line {
         for (cell, &number) in self.numbers.iter().zip(oldest_first) {
             cell.store(number, Relaxed);
         }
-        let staged = oldest_first.len().min(STAGED_MAX) as u8;
-        self.staged.store(staged, Relaxed);
+        self.set_staged_count(oldest_first.len().min(STAGED_MAX));
     }
 }
 
@@ -276,6 +272,17 @@ fn end_of(shape: u32) -> usize {
 #[inline]
 fn entries_of(shape: u32) -> usize {
     (shape >> ENTRIES_SHIFT & EIGHTS) as usize * 8
+}
+
+#[inline]
+fn staged_of(shape: u32) -> usize {
+    ((shape & STAGED) >> STAGED_SHIFT) as usize
+}
+
+/// Numbers beyond which the line spills.
+#[inline]
+fn limit_of(shape: u32) -> usize {
+    SPILL + (shape >> LIMIT_SHIFT) as usize
 }
 
 impl Seen {
@@ -298,7 +305,7 @@ impl Seen {
     /// Entries in line and body, of which the cap may show fewer.
     #[inline]
     pub(crate) fn total(&self) -> usize {
-        entries_of(self.shape) + usize::from(self.staged)
+        entries_of(self.shape) + staged_of(self.shape)
     }
 
     /// Whether an entry below those of `items_max` was ever let go.
@@ -310,7 +317,7 @@ impl Seen {
     #[inline]
     pub(crate) fn staged(&self) -> &[u32] {
         self.numbers
-            .split_at_checked(usize::from(self.staged))
+            .split_at_checked(staged_of(self.shape))
             .map_or(&[], |(staged, _)| staged)
     }
 }
@@ -327,27 +334,29 @@ mod tests {
 
     fn opened(slot: u32) -> Line {
         let line = Line::default();
-        line.turn(|line| line.open(slot));
+        line.change(|line| line.open(slot));
         line
     }
 
     #[test]
-    fn a_look_in_the_midst_of_a_turn_is_thrown_away() {
+    fn a_look_in_the_midst_of_a_change_is_thrown_away() {
         let line = opened(3);
-        let turn = line.look().unwrap().turn;
+        let version = line.look().unwrap().version;
         line.push(1, 1);
-        assert!(line.is_still(turn), "a push is no turn");
-        line.turn(|line| assert!(line.look().is_none()));
-        assert!(!line.is_still(turn));
+        assert!(line.is_still(version), "a push is no such change");
+        line.change(|line| assert!(line.look().is_none()));
+        assert!(!line.is_still(version));
         assert_eq!(line.look().unwrap().staged(), [1]);
     }
 
     #[test]
     fn a_body_of_any_shape_is_told_as_it_was_set() {
         let line = opened(3);
+        line.push(7, 7);
         for (entries, end) in [(0, 0), (8, 8), (32_760, 0), (504, 32_752)] {
             line.set_body(entries, end);
             assert_eq!((line.body(), line.end()), (entries, end));
+            assert_eq!(line.seen().staged(), [7]);
         }
         line.set_dropped();
         line.set_body(16, 8);

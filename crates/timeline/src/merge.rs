@@ -1,8 +1,8 @@
 //! Merging: several records of one author about one thing, shown as one entry.
 //!
-//! In:    the live records of one (author, merge key), in any order, and the
-//!        window.
-//! Out:   activities, oldest first, each with its members and their union.
+//! In:    the live records of one (author, merge key), ordered by (time, uri); the window; how
+//!        many records of one thing are merged at most.
+//! Out:   for each record whether it begins an activity, joins the one before, or is one alone.
 //! Never: an answer that depends on the order of arrival, on how often a
 //!        record was delivered, or on who asks.
 //!
@@ -11,66 +11,52 @@
 //! first run did. As a function of the records alone there is nothing to race:
 //! a late record or a delete simply gives another answer. The window does not
 //! slide. It begins with a group's first record, and the next record after it
-//! begins the next group.
+//! begins the next group. Only the oldest `thing_max` records are merged, because
+//! one author chooses how many there are; each of the others is an activity of its own.
 
-/// One live record that may be merged.
+/// How one record takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part<'a> {
-    /// The record's time.
-    pub time_us: i64,
-    /// The record's URI.
-    pub uri: &'a str,
-    /// What it adds to the activity, such as the collection a card went into.
-    pub union: &'a [String],
+pub enum Role {
+    /// It is the first of an activity.
+    Begins,
+    /// It belongs to the activity that is open.
+    Joins,
+    /// It is an activity of its own, because the thing has more records than are merged.
+    Alone,
 }
 
-/// One feed entry made of one or more records.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Activity<'a> {
-    /// The URI of the first record, from which the activity's id derives.
-    pub first: &'a str,
-    /// The first record's time, which is the activity's.
-    pub time_us: i64,
-    /// What all members add, in the order first seen, each once.
-    pub union: Vec<&'a str>,
-    /// The URIs of all members in order.
-    pub members: Vec<&'a str>,
+/// Gives the records of one thing their roles, oldest first.
+#[derive(Debug, Clone)]
+pub struct Roles {
+    window_us: i64,
+    /// Records that may still be merged.
+    left: usize,
+    open_us: Option<i64>,
 }
 
-/// Whether a record of `time_us` belongs to the group that began at `open_us`.
-pub fn joins(open_us: i64, time_us: i64, window_us: i64) -> bool {
-    time_us.saturating_sub(open_us) <= window_us
-}
-
-/// The activities that `parts` form.
-pub fn activities<'a>(parts: &[Part<'a>], window_us: i64) -> Vec<Activity<'a>> {
-    let mut parts = parts.to_vec();
-    parts.sort_unstable_by_key(|part| (part.time_us, part.uri));
-    parts.dedup_by_key(|part| (part.time_us, part.uri));
-    let mut activities: Vec<Activity<'a>> = Vec::new();
-    for part in parts {
-        let fits = activities
-            .last()
-            .is_some_and(|open| joins(open.time_us, part.time_us, window_us));
-        if !fits {
-            activities.push(Activity {
-                first: part.uri,
-                time_us: part.time_us,
-                union: Vec::new(),
-                members: Vec::new(),
-            });
-        }
-        let Some(open) = activities.last_mut() else {
-            continue;
-        };
-        open.members.push(part.uri);
-        for value in part.union {
-            if !open.union.contains(&value.as_str()) {
-                open.union.push(value);
-            }
+impl Roles {
+    /// For one thing.
+    pub fn new(window_us: i64, thing_max: usize) -> Self {
+        Self {
+            window_us,
+            left: thing_max,
+            open_us: None,
         }
     }
-    activities
+
+    /// The role of the next record.
+    pub fn next(&mut self, time_us: i64) -> Role {
+        let Some(left) = self.left.checked_sub(1) else {
+            return Role::Alone;
+        };
+        self.left = left;
+        let open = self.open_us;
+        if open.is_some_and(|open_us| time_us.saturating_sub(open_us) <= self.window_us) {
+            return Role::Joins;
+        }
+        self.open_us = Some(time_us);
+        Role::Begins
+    }
 }
 
 #[cfg(test)]
@@ -79,92 +65,53 @@ mod tests {
 
     const WINDOW_US: i64 = 120_000_000;
 
-    /// Records as (second, uri, union); activities as (members, union).
+    /// Records by their seconds; activities as lists of them.
     #[track_caller]
-    fn check(records: &[(i64, &str, &str)], expected: &[(&str, &str)]) {
-        let unions: Vec<Vec<String>> = records
-            .iter()
-            .map(|(_, _, union)| union.split_whitespace().map(str::to_owned).collect())
-            .collect();
-        let parts: Vec<Part<'_>> = records
-            .iter()
-            .zip(&unions)
-            .map(|((second, uri, _), union)| Part {
-                time_us: second * 1_000_000,
-                uri,
-                union,
-            })
-            .collect();
-        // Any order of arrival and any repetition must give the same.
-        for turn in 0..parts.len().max(1) {
-            let mut arrived = parts.clone();
-            arrived.rotate_left(turn);
-            arrived.extend(parts.iter().take(turn));
-            let found: Vec<(String, String)> = activities(&arrived, WINDOW_US)
-                .iter()
-                .map(|one| {
-                    assert_eq!(one.members.first(), Some(&one.first));
-                    (one.members.join(" "), one.union.join(" "))
-                })
-                .collect();
-            let wanted: Vec<(String, String)> = expected
-                .iter()
-                .map(|(members, union)| ((*members).to_owned(), (*union).to_owned()))
-                .collect();
-            assert_eq!(found, wanted);
+    fn check(thing_max: usize, seconds: &[i64], expected: &[&[i64]]) {
+        let mut roles = Roles::new(WINDOW_US, thing_max);
+        let mut found: Vec<Vec<i64>> = Vec::new();
+        for second in seconds {
+            match (roles.next(second * 1_000_000), found.last_mut()) {
+                (Role::Joins, Some(open)) => open.push(*second),
+                _ => found.push(vec![*second]),
+            }
         }
+        assert_eq!(found, expected);
     }
 
     #[test]
     fn nothing_gives_nothing() {
-        check(&[], &[]);
+        check(9, &[], &[]);
     }
 
     #[test]
-    fn records_within_the_window_are_one_activity_with_the_union_in_first_seen_order() {
-        check(
-            &[(0, "card", ""), (1, "a", "x y"), (120, "b", "z x")],
-            &[("card a b", "x y z")],
-        );
+    fn records_within_the_window_are_one_activity() {
+        check(9, &[0, 1, 120], &[&[0, 1, 120]]);
+        check(9, &[5, 5], &[&[5, 5]]);
     }
 
     #[test]
     fn the_window_does_not_slide() {
-        check(
-            &[
-                (0, "a", "x"),
-                (100, "b", "y"),
-                (121, "c", "x"),
-                (241, "d", ""),
-            ],
-            &[("a b", "x y"), ("c d", "x")],
-        );
-    }
-
-    #[test]
-    fn equal_times_are_ordered_by_uri() {
-        check(&[(5, "b", "y"), (5, "a", "x")], &[("a b", "x y")]);
+        check(9, &[0, 100, 121, 241], &[&[0, 100], &[121, 241]]);
     }
 
     #[test]
     fn without_its_first_record_a_group_forms_anew() {
-        check(
-            &[(0, "a", ""), (90, "b", ""), (130, "c", ""), (215, "d", "")],
-            &[("a b", ""), ("c d", "")],
-        );
-        check(
-            &[(90, "b", ""), (130, "c", ""), (215, "d", "")],
-            &[("b c", ""), ("d", "")],
-        );
+        check(9, &[0, 90, 130, 215], &[&[0, 90], &[130, 215]]);
+        check(9, &[90, 130, 215], &[&[90, 130], &[215]]);
+    }
+
+    #[test]
+    fn only_the_oldest_are_merged() {
+        check(3, &[0, 1, 2, 3, 4], &[&[0, 1, 2], &[3], &[4]]);
+        check(2, &[0, 500, 501], &[&[0], &[500], &[501]]);
+        check(0, &[0, 1], &[&[0], &[1]]);
     }
 
     #[test]
     fn times_at_the_ends_of_the_range_do_not_overflow() {
-        let parts = [i64::MIN, i64::MAX].map(|time_us| Part {
-            time_us,
-            uri: "a",
-            union: &[],
-        });
-        assert_eq!(activities(&parts, WINDOW_US).len(), 2);
+        let mut roles = Roles::new(WINDOW_US, 9);
+        assert_eq!(roles.next(i64::MIN), Role::Begins);
+        assert_eq!(roles.next(i64::MAX), Role::Begins);
     }
 }

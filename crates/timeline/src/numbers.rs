@@ -14,7 +14,7 @@ use crate::shards::Shards;
 use crate::sorted::room_after;
 
 /// Bits of an id that tell apart the ids of a run.
-const RUN_BITS: u32 = 12;
+const RUN_BITS: u32 = if cfg!(debug_assertions) { 4 } else { 12 };
 
 /// Ids with the same upper bits, ascending, and the number of each.
 #[derive(Debug, Default)]
@@ -27,7 +27,15 @@ struct Run {
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     runs: Shards<Run>,
+    /// Runs, and ids that there is room for in all of them.
+    count: usize,
+    room: usize,
 }
+
+/// What an id and its number take.
+const ID_BYTES: usize = size_of::<u16>() + size_of::<u32>();
+/// What a run takes besides: itself, and its place in a table that is half empty.
+const RUN_BYTES: usize = 2 * (size_of::<Run>() + size_of::<u64>() + 1);
 
 /// The run of an id, and what tells it apart there.
 fn split(id: u64) -> (u64, u16) {
@@ -74,10 +82,16 @@ impl Numbers {
     pub(crate) fn insert(&mut self, id: u64, number: u32) {
         let (run, id) = split(id);
         match self.runs.get_mut(run) {
-            Some(run) => run.insert(id, number),
+            Some(run) => {
+                let before = run.ids.capacity();
+                run.insert(id, number);
+                self.room += run.ids.capacity() - before;
+            }
             None => {
                 let mut new = Run::default();
                 new.insert(id, number);
+                self.room += new.ids.capacity();
+                self.count += 1;
                 self.runs.insert(run, new);
             }
         }
@@ -93,8 +107,14 @@ impl Numbers {
             run.numbers.remove(place);
         }
         if run.ids.is_empty() {
+            self.room -= run.ids.capacity();
+            self.count -= 1;
             self.runs.remove(at);
         }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.room * ID_BYTES + self.count * RUN_BYTES
     }
 }
 
@@ -136,5 +156,6 @@ mod tests {
         let runs =
             (0..=60_000 >> RUN_BITS).chain([u64::MAX >> RUN_BITS, (u64::MAX >> RUN_BITS) - 1]);
         assert!(runs.into_iter().all(|run| ours.runs.get(run).is_none()));
+        assert_eq!(ours.bytes(), 0);
     }
 }

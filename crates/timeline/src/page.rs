@@ -14,8 +14,7 @@
 
 use crate::accounts::Accounts;
 use crate::gather::{Candidate, Gather};
-use crate::lane::Lane;
-use crate::records::{Position, Record};
+use crate::records::{Position, Record, Records};
 use crate::ring::RingFloor;
 use crate::settings::{KeyId, RecordId};
 use crate::sorted::Sorted;
@@ -146,9 +145,9 @@ fn is_in(list: &[u32], key: u32) -> bool {
 }
 
 /// Lists shorter than this are searched by halves alone.
-const EVEN_MIN: usize = 4_096;
+const EVEN_MIN: usize = if cfg!(debug_assertions) { 8 } else { 4_096 };
 /// How far from its even place a key is looked for at first.
-const EVEN_REACH: usize = 256;
+const EVEN_REACH: usize = if cfg!(debug_assertions) { 2 } else { 256 };
 
 /// What decides whether a reader sees a record.
 #[derive(Debug, Clone, Copy)]
@@ -170,16 +169,16 @@ impl View<'_> {
         self.follows.contains(key) || self.own == Some(key)
     }
 
-    fn shows(&self, lane: &Lane, number: u32, row: &Record) -> bool {
-        if lane.records.is_gone(number) {
+    fn shows(&self, records: &Records, number: u32, row: &Record) -> bool {
+        if records.is_gone(number) {
             return false;
         }
-        let author = lane.records.author(row, self.guard);
+        let author = records.author(row, self.guard);
         // A key that the reader hides reaches nobody, though it is followed.
         let reaches = |&key: &u32| {
             self.follows(key) && (self.hidden.is_empty() || !self.hidden.contains(key))
         };
-        let keys = lane.records.keys(row, self.guard);
+        let keys = records.keys(row, self.guard);
         (self.reached || keys.iter().any(reaches))
             && !self.accounts.is_hidden(author)
             && (self.hidden.is_empty() || !self.hidden.contains(author))
@@ -197,16 +196,16 @@ pub(crate) struct Floor<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Oldest<'a> {
     number: u32,
-    lane: &'a Lane,
+    records: &'a Records,
     lane_at: usize,
 }
 
 impl<'a> Oldest<'a> {
     fn candidate(&self) -> Candidate<'a> {
         Candidate {
-            time_us: self.lane.records.time_us(self.number),
+            time_us: self.records.time_us(self.number),
             number: self.number,
-            lane: self.lane,
+            records: self.records,
             lane_at: self.lane_at,
         }
     }
@@ -220,12 +219,12 @@ impl<'a> Floor<'a> {
         }
     }
 
-    pub(crate) fn raise(&mut self, lane_at: usize, lane: &'a Lane, ring: RingFloor) {
+    pub(crate) fn raise(&mut self, lane_at: usize, records: &'a Records, ring: RingFloor) {
         self.after_us = self.after_us.max(ring.after_us);
         if let Some(number) = ring.oldest {
             self.oldest.push(Oldest {
                 number,
-                lane,
+                records,
                 lane_at,
             });
         }
@@ -313,10 +312,14 @@ fn fill_from<'a>(
                 false => Read::Below,
             };
         }
-        let Some(row) = candidate.lane.records.row(candidate.number) else {
+        let Some(row) = candidate.records.row(candidate.number) else {
             continue;
         };
-        if view.shows(candidate.lane, candidate.number, &row) {
+        // Two targets may hold one record; its copies are neighbours in the order.
+        let repeated = entries
+            .last()
+            .is_some_and(|last| last.id == RecordId(row.id));
+        if !repeated && view.shows(candidate.records, candidate.number, &row) {
             if full {
                 return full_page(entries, last);
             }
@@ -349,7 +352,7 @@ fn fill_from<'a>(
 fn full_page(entries: Vec<Entry>, last: Option<Candidate<'_>>) -> Read {
     Read::Page(Page {
         entries,
-        next: last.map(|last| last.lane.records.position(last.number)),
+        next: last.map(|last| last.records.position(last.number)),
     })
 }
 

@@ -3,7 +3,7 @@
 //! In:    records for readers, nearly always newer than all they have; lists that
 //!        rings are to be built of.
 //! Out:   [`Rings`] as pages see them, and how many entries there are.
-//! Never: a wait for who reads a ring; a change but a push outside a turn.
+//! Never: a wait for who reads a ring; a change but a push without another version.
 //!
 //! Nearly all of a push is the wait for memory. So the lines of later pushes are
 //! asked for while earlier ones are written; and a push that needs more than its
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Lines that are asked for before the first of them is needed; as many as a processor has under way.
 const AHEAD: usize = 32;
 /// Pushes that are put off until what they need has come.
-const PUT_OFF: usize = 64;
+const PUT_OFF: usize = if cfg!(debug_assertions) { 3 } else { 64 };
 
 /// What the one writer knows of rings.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl RingsWriter {
         };
         let cells = self.cells(line.place());
         let (width, end) = (cells.len(), line.end());
-        line.turn(|line| {
+        line.change(|line| {
             if line.body() == width {
                 line.set_dropped();
             }
@@ -198,7 +198,7 @@ impl RingsWriter {
         for (to, from) in to.iter().zip(from) {
             to.store(from.load(Relaxed), Relaxed);
         }
-        line.turn(|line| {
+        line.change(|line| {
             line.set_body(from.len(), from.len());
             line.set_place(kind, place);
         });
@@ -256,7 +256,7 @@ impl RingsWriter {
         let full = entries >= rings.items_max;
         let beyond = newer == entries && (full || line.has_dropped(rings.items_max));
         let cells = self.cells(line.place());
-        line.turn(|line| {
+        line.change(|line| {
             if beyond {
                 // Older than a floor that is, or now becomes, the oldest entry.
                 line.set_dropped();
@@ -344,11 +344,11 @@ impl RingsWriter {
         }
     }
 
-    /// Closes a line, if it was open, and does something else to it in the same turn; what it was.
+    /// Closes a line, if it was open, and does something else to it in the same change; what it was.
     fn close_for(&mut self, rings: &Rings, slot: u32, then: impl FnOnce(&Line)) -> Seen {
         let line = self.lines.slot(&rings.lines, slot);
         let old = line.seen();
-        line.turn(|line| {
+        line.change(|line| {
             line.close();
             then(line);
         });
@@ -410,7 +410,7 @@ impl RingsWriter {
             && let (Some(writer), Some(slab)) = (self.slabs.get_mut(kind), rings.slabs.get(kind))
             && writer.has_below(ring)
         {
-            line.turn(|line| line.set_place(kind, writer.sink(slab, ring)));
+            line.change(|line| line.set_place(kind, writer.sink(slab, ring)));
         }
     }
 

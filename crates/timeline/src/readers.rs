@@ -8,10 +8,10 @@
 //! how its pages are made. Who reads the old one keeps it until it is done.
 
 use crate::column::Column;
-use crate::sorted::Counted;
+use crate::counted::Counted;
 use sdd::{AtomicOwned, Guard, Owned, Tag};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, fence};
 
 /// How a reader's pages are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +119,13 @@ impl Readers {
         self.readers.get(slot)?.load(Acquire, guard).as_ref()
     }
 
+    /// Whether `slot` is still in the state that was found under this guard.
+    pub(crate) fn is_still(&self, slot: u32, reader: &Reader, guard: &Guard) -> bool {
+        fence(Acquire);
+        let now = self.get(slot, guard);
+        now.is_some_and(|now| std::ptr::eq(now, reader))
+    }
+
     /// Notes that the reader of `slot` read now. Anybody may.
     pub(crate) fn note_read(&self, slot: u32, now_us: i64) {
         if let Some(read_at) = self.read_at.get(slot) {
@@ -140,6 +147,8 @@ impl Readers {
     pub(crate) fn replace(&self, slot: u32, reader: Option<Reader>) {
         let place = self.readers.slot(slot);
         drop(place.swap((reader.map(Owned::new), Tag::None), Release));
+        // Who sees the ring of the next reader of this slot sees that the reader is another.
+        fence(Release);
     }
 }
 

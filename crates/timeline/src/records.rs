@@ -11,6 +11,7 @@
 
 use crate::column::{Bits, Column};
 use crate::numbers::Numbers;
+use crate::reuse::Reuse;
 use crate::uris::{Packed, Uris, UrisWriter};
 use sdd::{AtomicOwned, Guard, Owned, Tag};
 use std::cmp::Ordering;
@@ -22,7 +23,12 @@ const TID: u32 = 1 << 31;
 const WIDE: u32 = 1 << 30;
 const PREFIX: u32 = WIDE - 1;
 /// Two to this power of neighbouring numbers share a [`Records::latest_us`].
-const SPAN_BITS: u32 = 8;
+const SPAN_BITS: u32 = if cfg!(debug_assertions) { 2 } else { 8 };
+
+/// What a number takes in columns: its row, and its share of what a span or a word has.
+pub(crate) const NUMBER_BYTES: usize = size_of::<Row>() + (size_of::<u64>() >> SPAN_BITS) + 1;
+/// What the keys of a wide record take besides themselves: where they are found, with two counts.
+const WIDE_BYTES: usize = size_of::<AtomicOwned<Wide>>() + size_of::<Wide>() + 32;
 
 /// A place in the order of a feed, as a cursor carries it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,6 +109,8 @@ pub(crate) struct Records {
     wide: Column<AtomicOwned<Wide>>,
     uris: Uris,
     gone: Bits,
+    /// Tells pages whether a row may be another record's by now.
+    pub(crate) reuse: Reuse,
 }
 
 /// See [`Records::latest_us`].
@@ -122,6 +130,8 @@ pub(crate) struct RecordsWriter {
     numbers: Numbers,
     wide_free: Vec<u32>,
     wide_next: u32,
+    /// Keys of records that are published under more than their author.
+    wide_keys: usize,
     /// The one that is free longest first: pages that are late find it unchanged.
     free: VecDeque<u32>,
     next: u32,
@@ -132,6 +142,21 @@ impl RecordsWriter {
     /// Records that are not gone.
     pub(crate) fn live(&self) -> usize {
         self.live
+    }
+
+    /// Numbers that are not free: records that are live, or gone and perhaps still in some list.
+    pub(crate) fn used(&self) -> usize {
+        self.next as usize - self.free.len()
+    }
+
+    /// Memory of all numbers that are not free, with what they refer to.
+    pub(crate) fn bytes(&self) -> usize {
+        let wide = self.wide_next as usize - self.wide_free.len();
+        self.used() * NUMBER_BYTES
+            + wide * WIDE_BYTES
+            + self.wide_keys * size_of::<u32>()
+            + self.numbers.bytes()
+            + self.uris.bytes()
     }
 
     pub(crate) fn number_of(&self, id: u64) -> Option<u32> {
@@ -161,10 +186,7 @@ impl RecordsWriter {
             prefix |= WIDE;
             self.widen(records, author, keys)
         };
-        let number = self.free.pop_front().unwrap_or_else(|| {
-            self.next += 1;
-            self.next - 1
-        });
+        let number = self.number(records);
         records.rows.slot(number).write(Record {
             time_us,
             id,
@@ -180,8 +202,30 @@ impl RecordsWriter {
         number
     }
 
+    /// A number for a new record: the one that is free longest, or the next.
+    ///
+    /// What a free row refers to goes only now: until then a page that is late may read it.
+    fn number(&mut self, records: &Records) -> u32 {
+        let Some(number) = self.free.pop_front() else {
+            self.next += 1;
+            return self.next - 1;
+        };
+        records.reuse.gives_again();
+        if let Some(row) = records.row(number) {
+            self.uris.release(&records.uris, row.packed());
+            if row.prefix & WIDE != 0 {
+                let place = records.wide.slot(row.key);
+                let (wide, _) = place.swap((None, Tag::None), Release);
+                self.wide_keys -= wide.map_or(0, |wide| wide.keys.len());
+                self.wide_free.push(row.key);
+            }
+        }
+        number
+    }
+
     fn widen(&mut self, records: &Records, author: u32, keys: &[u32]) -> u32 {
         let keys = sorted(keys);
+        self.wide_keys += keys.len();
         let number = self.wide_free.pop().unwrap_or_else(|| {
             self.wide_next += 1;
             self.wide_next - 1
@@ -210,16 +254,8 @@ impl RecordsWriter {
 
     /// Gives the number back. Only the sweep may say that no list holds it.
     pub(crate) fn free(&mut self, records: &Records, number: u32) {
-        let Some(row) = records.row(number) else {
-            return;
-        };
-        self.uris.release(&records.uris, row.packed());
-        if row.prefix & WIDE != 0 {
-            let place = records.wide.slot(row.key);
-            drop(place.swap((None, Tag::None), Release));
-            self.wide_free.push(row.key);
-        }
         self.free.push_back(number);
+        records.reuse.freed();
     }
 }
 

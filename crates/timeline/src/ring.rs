@@ -4,7 +4,7 @@
 //! Out:   the numbers of a reader, newest first, and how deep they are complete.
 //! Never: a second look at the line: what is pushed meanwhile belongs to the next page.
 //!
-//! Cells may change while they are read; the line's turn tells, when the page is made.
+//! Cells may change while they are read; the line's version tells, when the page is made.
 
 use crate::line::Seen;
 use crate::records::Records;

@@ -83,10 +83,10 @@ impl Rings {
         }
     }
 
-    /// Whether nothing but pushes was done to a ring since a look at this turn of its line.
-    pub(crate) fn is_still(&self, slot: u32, turn: u16) -> bool {
+    /// Whether nothing but pushes was done to a ring since a look at this version of its line.
+    pub(crate) fn is_still(&self, slot: u32, version: u32) -> bool {
         let line = self.lines.get(slot);
-        line.is_some_and(|line| line.is_still(turn))
+        line.is_some_and(|line| line.is_still(version))
     }
 
     /// The ring of a slot as the one writer left it; `None` if it has none.

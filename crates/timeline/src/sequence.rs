@@ -11,15 +11,16 @@
 //!
 //! A walk may go on while the one writer writes. What is added at the new end
 //! does not disturb it; anything else may, and then it has to begin anew:
-//! [`Sequence::turn`] tells.
+//! [`Sequence::version`] tells.
 
 use crate::block::{BLOCK_MAX, Block, CROWDED};
 use crate::records::{Position, Records};
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::{AtomicI64, AtomicU32};
+use crate::version::Version;
 use sdd::{AtomicOwned, AtomicShared, Guard, Owned, Shared, Tag};
 use std::cmp::Ordering;
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI64, AtomicU32, fence};
 
 /// Record numbers, oldest first, in blocks.
 ///
@@ -33,8 +34,8 @@ pub(crate) struct Sequence {
     newest: AtomicShared<Block>,
     /// No record here is later.
     newest_us: AtomicI64,
-    /// Odd while numbers move.
-    turn: AtomicU32,
+    /// Another one after numbers moved.
+    version: Version,
     /// What the URI of the newest record began with; in an outbox the next will as well.
     prefix: AtomicU32,
 }
@@ -45,7 +46,7 @@ impl Default for Sequence {
             older: AtomicOwned::null(),
             newest: AtomicShared::null(),
             newest_us: AtomicI64::new(i64::MIN),
-            turn: AtomicU32::new(0),
+            version: Version::default(),
             prefix: AtomicU32::new(u32::MAX),
         }
     }
@@ -161,26 +162,14 @@ impl Sequence {
         self.prefix.load(Relaxed)
     }
 
-    /// A number that another one follows if anything but the new end moved in between; odd while
-    /// something does.
-    pub(crate) fn turn(&self) -> u32 {
-        self.turn.load(Acquire)
+    /// The version before a walk.
+    pub(crate) fn version(&self) -> u32 {
+        self.version.now()
     }
 
-    /// Whether nothing but the ends moved since that turn, in whose midst nothing did.
-    pub(crate) fn is_still(&self, turn: u32) -> bool {
-        fence(Acquire);
-        turn.is_multiple_of(2) && self.turn.load(Relaxed) == turn
-    }
-
-    /// Makes a change that walks under way must notice.
-    fn moving<T>(&self, change: impl FnOnce() -> T) -> T {
-        let turn = self.turn.load(Relaxed);
-        self.turn.store(turn.wrapping_add(1), Relaxed);
-        fence(Release);
-        let outcome = change();
-        self.turn.store(turn.wrapping_add(2), Release);
-        outcome
+    /// Whether nothing but the ends moved since that version.
+    pub(crate) fn is_still(&self, version: u32) -> bool {
+        self.version.is_still(version)
     }
 
     /// A walk from the newest, or from the first older than `before`.
@@ -229,7 +218,8 @@ impl Sequence {
         if block.get(place) == Some(number) {
             return false;
         }
-        self.moving(|| self.insert_at(&blocks, at, place, number));
+        self.version
+            .change(|| self.insert_at(&blocks, at, place, number));
         true
     }
 
@@ -295,7 +285,7 @@ impl Sequence {
             return;
         };
         if newest.len() >= BLOCK_MAX {
-            self.moving(|| {
+            self.version.change(|| {
                 let next = Shared::new(Block::of(number));
                 let (full, _) = self.newest.swap((Some(next), Tag::None), Release);
                 self.edit_older(&self.blocks(guard), |older| older.extend(full));
@@ -332,7 +322,7 @@ impl Sequence {
         let block = blocks.block(0)?;
         let number = block.first()?;
         if block.len() == 1 {
-            self.moving(|| {
+            self.version.change(|| {
                 block.remove(0);
                 self.drop_empty(&blocks, 0);
             });
@@ -352,7 +342,7 @@ impl Sequence {
         if block.get(place) != Some(number) {
             return false;
         }
-        self.moving(|| {
+        self.version.change(|| {
             block.remove(place);
             if block.len() == 0 {
                 self.drop_empty(&blocks, at);

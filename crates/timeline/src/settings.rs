@@ -8,6 +8,12 @@
 //! reader), each with its own threshold, and turn back only at half of it, so
 //! that a count that hovers does not make the engine swing.
 
+use crate::block::CELL_BYTES;
+use crate::records::NUMBER_BYTES;
+
+/// A window may hold one gone record beside this many.
+pub(crate) const REMOVED_SHARE: usize = 8;
+
 /// A followable string as the store interns it: a DID or any other key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub u32);
@@ -50,8 +56,11 @@ pub struct Settings {
     /// Records a scan may look at before the outboxes are asked instead; at most
     /// a quarter of the reader's keys, so that trying costs little.
     pub window_scan_max: usize,
-    /// Memory for records in the window; beyond it the oldest leave.
+    /// Memory for records in the window, those that are gone and not yet freed included; beyond it
+    /// the oldest leave.
     pub window_bytes_max: usize,
+    /// Records in the window; beyond it the oldest leave.
+    pub window_records_max: usize,
     /// Memory for readers and their timelines; beyond it nobody is registered.
     pub reader_bytes_max: usize,
     /// Background fan-outs waiting; beyond it records are pulled, not pushed.
@@ -63,10 +72,10 @@ pub struct Settings {
     pub changes_max: usize,
 }
 
-/// What one record costs in the window: row, id, place in the window and in
-/// one outbox, share of its author's text and outbox; resident
-/// memory, measured with two records per author.
-pub const RECORD_BYTES: usize = 160;
+/// What a record takes in the window at least: row, id, and a place in the window and in one
+/// outbox. What it really takes is counted, see [`crate::Stats::window_bytes`]; this says how many
+/// there is any use in loading.
+pub const RECORD_BYTES: usize = NUMBER_BYTES + 6 + 2 * CELL_BYTES;
 
 impl Default for Settings {
     fn default() -> Self {
@@ -79,6 +88,7 @@ impl Default for Settings {
             page_scan_max: 2_000,
             window_scan_max: 50_000,
             window_bytes_max: 2 << 30,
+            window_records_max: usize::MAX,
             reader_bytes_max: 8 << 30,
             fanout_jobs_max: 65_536,
             removed_max: 8_192,
@@ -88,8 +98,11 @@ impl Default for Settings {
 }
 
 impl Settings {
-    pub(crate) fn window_records_max(&self) -> usize {
-        (self.window_bytes_max / RECORD_BYTES).max(1)
+    /// Whether a window holds more than it may. Of its memory a share is for records that are gone,
+    /// of which a sweep leaves no more than one beside [`REMOVED_SHARE`].
+    pub(crate) fn is_beyond(&self, records: usize, bytes: usize) -> bool {
+        let live_max = self.window_bytes_max / (REMOVED_SHARE + 1) * REMOVED_SHARE;
+        records > 1 && (records > self.window_records_max || bytes > live_max)
     }
 }
 

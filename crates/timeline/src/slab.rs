@@ -17,11 +17,20 @@ use std::collections::BinaryHeap;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Cells of a chunk of narrow rings: small, so that it is soon free again.
-const NARROW_CELLS: usize = 1 << 16;
+/// Cells of a chunk of narrow rings: small, so that it is soon free again. Chunks are smaller where
+/// tests are run, so that some become free.
+const NARROW_CELLS: usize = if cfg!(debug_assertions) {
+    1 << 7
+} else {
+    1 << 16
+};
 /// Cells of a chunk of wide rings: some megabytes, so that an allocator that
 /// may use large pages does; most of a push is the search for its page.
-const WIDE_CELLS: usize = 1 << 20;
+const WIDE_CELLS: usize = if cfg!(debug_assertions) {
+    1 << 9
+} else {
+    1 << 20
+};
 /// Rings of this width and more are wide.
 const WIDE: usize = 64;
 

@@ -16,7 +16,8 @@
 use crate::ahead::ask;
 use std::sync::Arc;
 
-const BLOCK_MAX: usize = 1024;
+/// Numbers of a block; few where tests are run, or no test would meet a second block.
+const BLOCK_MAX: usize = if cfg!(debug_assertions) { 16 } else { 1024 };
 
 /// Room for a list of `len` numbers that grows: up to a quarter more, not
 /// twice, because most lists are small and there are millions; and just what
@@ -26,7 +27,7 @@ pub(crate) fn room_after(len: usize) -> usize {
     (len + 1).next_multiple_of(step)
 }
 
-/// A set of `u32` in blocks of at most 1024.
+/// A set of `u32` in blocks of at most [`BLOCK_MAX`].
 ///
 /// The first block stands in the set itself, because most sets have no other
 /// and a fan-out pays for every pointer it follows.
@@ -197,84 +198,19 @@ impl Sorted {
         std::iter::once(self.first.as_slice()).chain(rest)
     }
 
+    /// Blocks that are not those of `other` as well.
+    #[cfg(test)]
+    pub(crate) fn own_blocks(&self, other: &Self) -> usize {
+        let others: Vec<_> = other.rest().iter().map(Arc::as_ptr).collect();
+        let own = self.rest().iter().map(Arc::as_ptr);
+        1 + own.filter(|block| !others.contains(block)).count()
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         let rest: usize = self.rest().iter().map(|block| block.capacity()).sum();
         let blocks = self.rest.as_ref().map_or(0, |rest| rest.capacity() + 1);
         // Each block has two counts beside it, and a pointer to it.
         (self.first.capacity() + rest) * 4 + blocks * (size_of::<Vec<u32>>() + 24)
-    }
-}
-
-/// A set that counts how often each member was added.
-///
-/// Two follow records may name the same key; deleting one of them must not
-/// end the follow. Repeats are rare, so only they pay for a count.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Counted {
-    members: Sorted,
-    repeats: Option<Box<[(u32, u32)]>>,
-}
-
-impl Counted {
-    pub(crate) fn from_records(numbers: &[u32]) -> Self {
-        let mut sorted = numbers.to_vec();
-        sorted.sort_unstable();
-        let mut repeats: Vec<(u32, u32)> = Vec::new();
-        for pair in sorted.windows(2) {
-            if let [first, second] = pair
-                && first == second
-            {
-                match repeats.last_mut() {
-                    Some((number, count)) if number == second => *count += 1,
-                    _ => repeats.push((*second, 1)),
-                }
-            }
-        }
-        Self {
-            members: Sorted::from_unsorted(sorted),
-            repeats: (!repeats.is_empty()).then(|| repeats.into_boxed_slice()),
-        }
-    }
-
-    pub(crate) fn members(&self) -> &Sorted {
-        &self.members
-    }
-
-    /// Counts one more; true if `number` is new.
-    pub(crate) fn add(&mut self, number: u32) -> bool {
-        if self.members.insert(number) {
-            return true;
-        }
-        let mut repeats = self.repeats.take().unwrap_or_default().into_vec();
-        match repeats.iter_mut().find(|(repeated, _)| *repeated == number) {
-            Some((_, count)) => *count += 1,
-            None => repeats.push((number, 1)),
-        }
-        self.repeats = Some(repeats.into_boxed_slice());
-        false
-    }
-
-    /// Counts one less; true if that was the last.
-    pub(crate) fn take(&mut self, number: u32) -> bool {
-        if let Some(repeats) = &mut self.repeats
-            && let Some(at) = repeats.iter().position(|(repeated, _)| *repeated == number)
-        {
-            let mut rest = std::mem::take(repeats).into_vec();
-            if let Some((_, count)) = rest.get_mut(at) {
-                *count -= 1;
-                if *count == 0 {
-                    rest.swap_remove(at);
-                }
-            }
-            self.repeats = (!rest.is_empty()).then(|| rest.into_boxed_slice());
-            return false;
-        }
-        self.members.remove(number)
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        let repeats = self.repeats.as_ref().map_or(0, |repeats| repeats.len() * 8);
-        self.members.bytes() + repeats
     }
 }
 
@@ -330,18 +266,5 @@ mod tests {
         }
         let built = Sorted::from_unsorted(theirs.iter().rev().copied().collect());
         assert!(built.iter().eq(ours.iter()));
-    }
-
-    #[test]
-    fn a_member_added_twice_survives_one_removal() {
-        let mut set = Counted::from_records(&[5, 5, 5, 6]);
-        assert!(!set.take(5));
-        assert!(!set.add(5));
-        assert!(!set.take(5));
-        assert!(!set.take(5));
-        assert!(set.take(5));
-        assert!(!set.take(5));
-        assert!(set.take(6));
-        assert!(set.repeats.is_none());
     }
 }

@@ -15,15 +15,15 @@ use crate::feed::{FeedWriter, Job, Joining, Leaving};
 use crate::lane::LaneWriter;
 use crate::readers::Stage;
 use crate::ring::Push;
+use crate::settings::REMOVED_SHARE;
 use sdd::Guard;
 use std::sync::Arc;
 
-/// Pushes of one background fan-out before the next has its turn.
-const TURN: usize = 2_048;
-/// A window may hold one gone record beside this many.
-const REMOVED_SHARE: usize = 8;
-/// Keys of a reader joined or left in one turn.
-const SLICE: usize = 512;
+/// Pushes of one background fan-out before the next goes on; few where tests are run, as below.
+const TURN: usize = if cfg!(debug_assertions) { 4 } else { 2_048 };
+/// Keys of a reader that are joined or left together; few where tests are run, or no test would
+/// meet a second slice.
+const SLICE: usize = if cfg!(debug_assertions) { 4 } else { 512 };
 
 /// Where the sweep of one feed stands.
 #[derive(Debug, Default)]

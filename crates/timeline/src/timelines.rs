@@ -12,13 +12,13 @@
 //! [`Timelines::end`] after those that are to be seen together, and
 //! [`Timelines::step`] between batches.
 
+use crate::engine::Engine;
 use crate::feed::{FeedWriter, Registered};
-use crate::journal::Change;
 use crate::lane::{Inserted, LaneWriter, NewRecord};
 use crate::page::{Page, Read, Request};
-use crate::pages::{Engine, Pages};
-use crate::reading::{Cold, Inspection};
-use crate::settings::{KeyId, RecordId, Settings};
+use crate::pages::Pages;
+use crate::reading::{self, Cold, Inspection};
+use crate::settings::{KeyId, RECORD_BYTES, RecordId, Settings};
 use crate::sweep::{Due, Sweep};
 use crate::warm::BATCH;
 use sdd::{AtomicOwned, Guard, Owned, Tag};
@@ -58,6 +58,8 @@ pub struct Stats {
     pub sweeps: u64,
     /// Memory of readers and their timelines.
     pub reader_bytes: usize,
+    /// Memory of the records in the window, as far as it grows with them.
+    pub window_bytes: usize,
 }
 
 /// Whether background work of a feed waits.
@@ -89,12 +91,7 @@ impl Timelines {
             .map(|spec| (new(spec), Sweep::default()))
             .collect();
         let seen = feeds.iter().map(|(feed, _)| Arc::clone(&feed.feed));
-        let engine = Arc::new(Engine::new(
-            seen.collect(),
-            position,
-            settings.page_scan_max,
-            settings.window_scan_max,
-        ));
+        let engine = Arc::new(Engine::new(seen.collect(), position, &settings));
         let pages = Pages {
             stand: Arc::new(AtomicOwned::new(Arc::clone(&engine))),
         };
@@ -141,7 +138,8 @@ impl Timelines {
 
     /// Whether loading further back would only evict what was loaded.
     pub fn is_window_full(&self) -> bool {
-        self.records() >= self.settings.window_records_max()
+        self.settings
+            .is_beyond(self.records() + 1, self.window_bytes() + RECORD_BYTES)
     }
 
     /// Ends the loading of a target. Everything later than `floor_us` has been
@@ -158,16 +156,38 @@ impl Timelines {
 
     /// A record appeared, or changed its time, keys or URI.
     pub fn insert(&mut self, feed: usize, target: usize, record: NewRecord<'_>) -> Inserted {
+        let guard = Guard::new();
+        if self.leaves_out(feed, target, record.time_us, &guard) {
+            return Inserted::Below;
+        }
         let Some((feed, _)) = self.feeds.get_mut(feed) else {
             return Inserted::Below;
         };
-        let guard = Guard::new();
         let outcome = feed.insert(target, &record, &guard);
         feed.send_taken(target);
         if outcome == Inserted::Taken {
             self.keep_the_window(&guard);
         }
         outcome
+    }
+
+    /// Whether a record is left out because the window is full, while it is loaded, of records that
+    /// are all later. To take it in and let it leave would cost memory until the next sweep.
+    fn leaves_out(&self, feed: usize, target: usize, time_us: i64, guard: &Guard) -> bool {
+        let lane = self.feeds.get(feed).map(|(feed, _)| &feed.lanes);
+        let Some(lane) = lane.and_then(|lanes| lanes.get(target)) else {
+            return false;
+        };
+        if !lane.lane.is_loading() || !self.is_window_full() {
+            return false;
+        }
+        let lanes = self.feeds.iter().flat_map(|(feed, _)| &feed.lanes);
+        let oldest_us = lanes.filter_map(|lane| lane.oldest_us(guard)).min();
+        let oldest = oldest_us.is_some_and(|oldest_us| time_us <= oldest_us);
+        if oldest {
+            lane.lane.floor.raise(time_us);
+        }
+        oldest
     }
 
     /// Several records of one target, in order; the same as one after another,
@@ -188,12 +208,18 @@ impl Timelines {
     }
 
     fn keep_the_window(&mut self, guard: &Guard) {
-        while self.records() > self.settings.window_records_max() && self.evict(guard) {}
+        while self.settings.is_beyond(self.records(), self.window_bytes()) && self.evict(guard) {}
     }
 
     fn records(&self) -> usize {
         let lanes = self.feeds.iter().flat_map(|(feed, _)| &feed.lanes);
         lanes.map(|lane| lane.records.live()).sum()
+    }
+
+    /// Memory of all records in the window.
+    fn window_bytes(&self) -> usize {
+        let lanes = self.feeds.iter().flat_map(|(feed, _)| &feed.lanes);
+        lanes.map(LaneWriter::bytes).sum()
     }
 
     /// Lets the oldest record of all lanes leave.
@@ -235,10 +261,7 @@ impl Timelines {
 
     /// An account is hidden from everybody, or shown again.
     pub fn account(&mut self, KeyId(author): KeyId, hidden: bool) {
-        for (feed, _) in &self.feeds {
-            feed.feed.journal.open(Change::All);
-        }
-        self.engine.accounts.set(author, hidden);
+        self.engine.set_hidden(author, hidden);
     }
 
     /// One follow record more. Two for one key count twice.
@@ -344,8 +367,10 @@ impl Timelines {
     }
 
     /// How an active reader stands; `None` if it is cold.
-    pub fn inspect(&self, feed: usize, target: usize, KeyId(reader): KeyId) -> Option<Inspection> {
-        self.feeds.get(feed)?.0.feed.inspect(target, reader)
+    pub fn inspect(&self, feed: usize, target: usize, reader: KeyId) -> Option<Inspection> {
+        let guard = Guard::new();
+        let mut witness = self.engine.witness(feed, &guard)?;
+        reading::inspect(target, reader, &mut witness)
     }
 
     /// Below or at this time a target's pages come from the store.
@@ -358,6 +383,7 @@ impl Timelines {
     pub fn stats(&self) -> Stats {
         let mut stats = Stats {
             records: self.records(),
+            window_bytes: self.window_bytes(),
             ..Stats::default()
         };
         for (feed, _) in &self.feeds {

@@ -185,9 +185,20 @@ struct TextsWriter {
     hasher: RandomState,
     free: Vec<u32>,
     next: u32,
+    /// Bytes of texts that do not fit their line.
+    long_bytes: usize,
 }
 
+/// What a text takes: its line, and its number in a table that is half empty.
+const TEXT_BYTES: usize = size_of::<Kept>() + 2 * (size_of::<(u64, u32)>() + 1);
+/// What a long one takes besides its bytes: where it is found, its length, two counts beside it.
+const LONG_BYTES: usize = 48;
+
 impl TextsWriter {
+    fn bytes(&self) -> usize {
+        (self.next as usize - self.free.len()) * TEXT_BYTES + self.long_bytes
+    }
+
     fn find(&self, texts: &Texts, hash: u64, text: &str) -> Option<u32> {
         let number = *self.numbers.get(hash)?;
         if Self::is(texts, number, text) {
@@ -208,6 +219,7 @@ impl TextsWriter {
             self.next - 1
         });
         if !texts.kept.slot(number).set(text) {
+            self.long_bytes += text.len() + LONG_BYTES;
             let long = Owned::new(text.to_owned());
             let place = texts.long.slot(number);
             drop(place.swap((Some(long), Tag::None), Ordering::Release));
@@ -259,6 +271,9 @@ impl TextsWriter {
             }
         } else {
             self.twins.remove(text.as_str());
+        }
+        if text.len() > SHORT_MAX {
+            self.long_bytes -= text.len() + LONG_BYTES;
         }
         if let Some(long) = texts.long.get(number) {
             drop(long.swap((None, Tag::None), Ordering::Release));
@@ -347,6 +362,11 @@ impl UrisWriter {
                 tid: false,
             },
         }
+    }
+
+    /// Memory of all texts.
+    pub(crate) fn bytes(&self) -> usize {
+        self.prefixes.bytes() + self.keys.bytes()
     }
 
     /// Forgets one use of `packed`.

@@ -38,7 +38,7 @@ impl FeedWriter {
         // The first key is nearly always the only one; others are waited for when needed.
         let keys = records.iter().filter_map(|record| record.keys.first());
         for &KeyId(key) in keys.clone() {
-            lane.ask_tip(key);
+            lane.outboxes.ask_tip(key);
             self.audience.ask(key);
         }
         let mut trails = [Trail::default(); BATCH];
@@ -46,7 +46,7 @@ impl FeedWriter {
             let readers = self.audience.followers(key);
             readers.ask_list();
             trail.readers = Some(readers);
-            trail.outbox = lane.outbox(key);
+            trail.outbox = lane.outboxes.get(key);
             ask(trail.outbox);
         }
         for trail in &mut trails {

@@ -8,8 +8,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use timeline::{
-    Cold, FeedSpec, KeyId, KeyList, NewRecord, Pages, RECORD_BYTES, Read, RecordId, Request,
-    Settings, Target, TargetSpec, Timelines,
+    Cold, FeedSpec, KeyId, KeyList, NewRecord, Pages, Read, RecordId, Request, Settings, Target,
+    TargetSpec, Timelines,
 };
 
 const GIANT: KeyId = KeyId(7);
@@ -163,7 +163,7 @@ fn check_fanouts(readers: u32, limit: usize) {
     let settings = Settings {
         sync_threshold: 0,
         // Not all that is ever posted: each new block of a list copies the list.
-        window_bytes_max: RECORD_BYTES * 400,
+        window_records_max: 400,
         removed_max: 1,
         ..Settings::default()
     };
@@ -247,7 +247,7 @@ const WINDOW: u64 = 24;
 /// A world whose window is full of what the reader follows.
 fn brimful() -> Timelines {
     let settings = Settings {
-        window_bytes_max: RECORD_BYTES * WINDOW as usize,
+        window_records_max: WINDOW as usize,
         ..Settings::default()
     };
     let mut engine = world(40, settings);
@@ -410,6 +410,91 @@ fn a_page_is_exact_while_its_place_is_given_to_others() {
         };
         let all = (1..=KEPT).rev().map(|post| serial(author, post));
         assert!(ids.iter().copied().eq(all), "{author}: {ids:?}");
+        true
+    });
+}
+
+/// Keys that are pulled one after another, and the one reader of all of them.
+const TURNING: u32 = 40;
+const READER_OF_ALL: u32 = 0;
+/// Followed, and unfollowed, so that the next sweep builds the ring of the reader anew.
+const SPARE: KeyId = KeyId(999);
+/// The latest second there is: no reader is ever away.
+const LATEST_US: i64 = i64::MAX / 4;
+
+/// A world in which every key of the reader is pushed, with many quiet keys beside them: looking
+/// for the pulled ones among so many takes a page long enough for the writer to come in between.
+fn all_pushed() -> Timelines {
+    let settings = Settings {
+        pull_above: 2,
+        ttl_us: 16, // a sweep is due at every later microsecond
+        ..Settings::default()
+    };
+    let mut engine = world(64, settings);
+    for key in 0..TURNING {
+        publish(&mut engine, u64::from(key) + 1, KeyId(key));
+    }
+    engine.end();
+    let quiet = || (10_000..13_000).map(KeyId);
+    let of_all: Vec<KeyId> = quiet()
+        .chain((0..TURNING).map(KeyId))
+        .chain([SPARE])
+        .collect();
+    register_at(&mut engine, READER_OF_ALL, &of_all, 0);
+    for other in [1, 2] {
+        register_at(&mut engine, other, &quiet().collect::<Vec<_>>(), 0);
+    }
+    while engine.step(1, 1_000_000) {}
+    engine
+}
+
+fn register_at(engine: &mut Timelines, reader: u32, follows: &[KeyId], as_of: u64) {
+    let cold = Cold {
+        follows: &KeyList::new(follows.iter().copied()),
+        hidden: &KeyList::default(),
+        as_of,
+    };
+    engine.register(0, KeyId(FIRST_READER + reader), &cold, LATEST_US);
+}
+
+/// Two more readers make a key pulled, and the sweep builds the ring of the first without it.
+/// Neither is a change of what anybody sees, so the journal has no word of it.
+#[test]
+fn a_page_has_the_records_of_a_key_that_is_pulled_from_now_on() {
+    let mut engine = all_pushed();
+    let pages = engine.pages();
+    let write = || {
+        for _ in 0..steps() / 300 {
+            engine.replace(all_pushed());
+            for key in 0..TURNING {
+                let position = u64::from(key) + 1;
+                let reader = KeyId(FIRST_READER + READER_OF_ALL);
+                engine.begin(position);
+                engine.follow(0, reader, SPARE);
+                engine.unfollow(0, reader, SPARE);
+                engine.unfollow(0, reader, SPARE);
+                engine.end();
+                for other in [10 + 2 * key, 11 + 2 * key] {
+                    register_at(&mut engine, other, &[KeyId(key)], position);
+                }
+                while engine.step(i64::from(key) * 2 + 4, 1_000_000) {}
+            }
+        }
+    };
+    let all: Vec<u64> = (1..=u64::from(TURNING)).rev().collect();
+    beside(write, |_| {
+        let request = Request {
+            now_us: LATEST_US,
+            ..request(READER_OF_ALL, 50)
+        };
+        let read = pages.read(&request, |_, page| {
+            let entries = page.entries.iter();
+            entries.map(|entry| entry.id.0).collect::<Vec<u64>>()
+        });
+        let Read::Page(found) = read else {
+            return false;
+        };
+        assert_eq!(found, all);
         true
     });
 }

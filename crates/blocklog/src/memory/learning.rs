@@ -7,14 +7,15 @@
 
 use super::space::{Slot, Space};
 use crate::block::{BlockKey, Head, Held};
-use crate::chain::Sealed;
+use crate::chain::{Sealed, Tip};
+use crate::conflict::{Aside, can_reissue, displaced, newer, reissue};
 use crate::cursor::Epoch;
 use crate::order::PendingKey;
 use crate::page::{Gather, PageMax};
 use crate::replica::{
     Acknowledged, Adopted, Lane, Mode, Pulled, Target, Upstream, advance, is_replicated, set_lane,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Space {
     pub(super) fn upstream(&self) -> Upstream {
@@ -128,8 +129,14 @@ impl Space {
             self.unplace(&key);
             report.unplaced += 1;
         }
+        let mut lost = BTreeMap::new();
         for held in pulled.blocks {
-            self.adopt_one(held, now_ms, &mut report);
+            self.adopt_one(held, now_ms, &mut report, &mut lost);
+        }
+        for (feed, lost) in lost {
+            let (again, kept) = self.reissue(&feed, lost, None);
+            report.reissued += again;
+            report.conflicts += kept;
         }
         advance(&mut self.lanes, pulled);
         self.upstream.epoch = Some(pulled.epoch);
@@ -150,13 +157,21 @@ impl Space {
             .collect()
     }
 
-    fn adopt_one(&mut self, theirs: &Held, now_ms: u64, report: &mut Adopted) {
+    /// `lost` gathers by feed the blocks that lost their key to a block of the page.
+    fn adopt_one(
+        &mut self,
+        theirs: &Held,
+        now_ms: u64,
+        report: &mut Adopted,
+        lost: &mut BTreeMap<String, Vec<Held>>,
+    ) {
         let Some(position) = theirs.position else {
             return;
         };
         let key = theirs.block.key();
-        let ours = self.blocks.get(&key).map(|slot| slot.held.clone());
-        match ours {
+        let slot = self.blocks.get(&key);
+        let is_local = slot.is_some_and(|slot| slot.is_local);
+        match slot.map(|slot| slot.held.clone()) {
             Some(ours) if ours.hash == theirs.hash => {
                 match ours.position {
                     Some(held) if held == position => {}
@@ -168,9 +183,13 @@ impl Space {
                 }
             }
             Some(ours) => {
-                report.conflicts += 1;
-                self.unplace(&key);
-                self.conflicts.push(ours);
+                self.remove(&key);
+                if is_local && can_reissue(&ours.block) {
+                    lost.entry(key.feed.clone()).or_default().push(ours);
+                } else {
+                    report.conflicts += 1;
+                    self.conflicts.push(ours);
+                }
                 self.hold(theirs);
             }
             None => {
@@ -200,8 +219,93 @@ impl Space {
             placed_ms: 0,
             head: Head::default(),
             set_aside: None,
+            is_local: false,
         };
         self.blocks.insert(theirs.block.key(), slot);
+        // Another block may have been the newest under the same key.
+        if let Some(tip) = self
+            .feeds
+            .get_mut(&theirs.block.feed)
+            .and_then(|feed| feed.tip.as_mut())
+            && (tip.sequence, &tip.actor) == (theirs.block.sequence, &theirs.block.actor)
+        {
+            tip.hash = theirs.hash;
+        }
+    }
+
+    /// Take a block out, whether it has a position or waits.
+    fn remove(&mut self, key: &BlockKey) {
+        self.unplace(key);
+        self.pending.remove(&PendingKey::from(key));
+        self.blocks.remove(key);
+    }
+
+    pub(super) fn lost_feed(&self) -> Option<String> {
+        let mut waiting = self.pending.iter();
+        let lost = waiting.find(|key| self.blocks.get(&key.key()).is_some_and(Slot::is_lost));
+        lost.map(|key| key.feed.clone())
+    }
+
+    pub(super) fn reissue_refused(&mut self, feed: &str, newest: Option<&Tip>) -> u64 {
+        let of_feed = self.pending.iter().filter(|key| key.feed == feed);
+        let slots = of_feed.filter_map(|key| self.blocks.get(&key.key()));
+        let lost = slots.filter(|slot| slot.is_lost());
+        let lost: Vec<Held> = lost.map(|slot| slot.held.clone()).collect();
+        self.reissue(feed, lost, newest).0
+    }
+
+    /// Write these blocks of a feed again, and what follows them. Returns how many were, and how
+    /// many were kept as conflicts because the feed has used up its sequences.
+    fn reissue(&mut self, feed: &str, lost: Vec<Held>, newest: Option<&Tip>) -> (u64, u64) {
+        let of_feed = self.pending.iter().filter(|key| key.feed == feed);
+        let slots = of_feed.filter_map(|key| self.blocks.get(&key.key()));
+        let waiting = slots.filter(|slot| slot.is_local && can_reissue(&slot.held.block));
+        let waiting = waiting.map(|slot| slot.held.clone()).collect();
+        let moved = displaced(lost, waiting);
+        let known = self.feeds.get(feed).and_then(|feed| feed.tip.clone());
+        let used = known.map_or(0, |tip| tip.sequence);
+        for held in &moved {
+            let key = held.block.key();
+            // A block of the page may be under that key by now.
+            if self.held(&key).is_some_and(|now| now.hash == held.hash) {
+                self.remove(&key);
+            }
+        }
+        let of_feed = self.blocks.values().map(|slot| &slot.held);
+        let of_feed = of_feed.filter(|held| held.block.feed == feed);
+        let last = of_feed.max_by_key(|held| (held.block.sequence, held.block.actor.clone()));
+        let last = last.map(|held| Tip {
+            sequence: held.block.sequence,
+            actor: held.block.actor.clone(),
+            hash: held.hash,
+        });
+        let newest = newer(last, newest.cloned());
+        let Some(again) = reissue(&self.id, &moved, used, newest) else {
+            let kept = moved.len() as u64;
+            self.conflicts.extend(moved);
+            return (0, kept);
+        };
+        let count = again.len() as u64;
+        for sealed in again {
+            self.insert(None, sealed, 0);
+        }
+        (count, 0)
+    }
+
+    pub(super) fn conflicts(&self, max: usize) -> Vec<Aside> {
+        let lost = self.conflicts.iter().take(max).map(|held| Aside {
+            held: held.clone(),
+            reason: "conflict".to_owned(),
+        });
+        let waiting = self.pending.iter();
+        let slots = waiting.filter_map(|key| self.blocks.get(&key.key()));
+        let refused = slots.filter_map(|slot| {
+            Some(Aside {
+                reason: slot.set_aside.clone()?,
+                held: slot.held.clone(),
+            })
+        });
+        lost.chain(refused.take(max)).collect()
     }
 
     pub(super) fn begin_healing(&mut self, epoch: Epoch) {

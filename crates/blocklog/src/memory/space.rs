@@ -5,16 +5,17 @@
 //! Never: two blocks at one position; a counter that goes back.
 
 use crate::block::{BlockKey, Hash, Head, Held};
-use crate::chain::{Draft, Known, Refusal, Refused, Sealed, Tip, Verdict, judge, next};
+use crate::chain::{Draft, Known, Refusal, Refused, Sealed, Tip, Verdict, exhausted, judge, next};
+use crate::conflict::{CURABLE, can_reissue};
 use crate::cursor::Epoch;
+use crate::limits::BLOCK_BYTES;
 use crate::limits::{INTEGER_MAX, Limits};
 use crate::order::PendingKey;
 use crate::page::{Gather, Page, PageMax, PendingStart, Selection, Start};
 use crate::replica::{Lane, Target, Upstream, pulled_through};
 use crate::signature::Author;
 use crate::store::{
-    AppendError, EVICTED_REMEMBERED_MAX, FeedName, FeedState, Keep, Role, SpaceState, StoreError,
-    Subscription,
+    AppendError, EVICTED_REMEMBERED_MAX, FeedName, FeedState, Keep, Role, SpaceState, Subscription,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,19 +29,32 @@ pub(super) struct Slot {
     pub(super) head: Head,
     /// Why the authority will not take it.
     pub(super) set_aside: Option<String>,
+    /// Whether it was written here, or pulled.
+    pub(super) is_local: bool,
+}
+
+impl Slot {
+    /// Whether it was refused for a reason that another sequence cures.
+    pub(super) fn is_lost(&self) -> bool {
+        let reason = self.set_aside.as_deref();
+        let is_curable = reason.is_some_and(|reason| CURABLE.contains(&reason));
+        is_curable && self.is_local && can_reissue(&self.held.block)
+    }
 }
 
 /// What a batch would add, while it is judged.
 #[derive(Debug, Default)]
 struct Batch {
     hashes: BTreeMap<BlockKey, Hash>,
-    /// The highest sequence per feed.
-    sequences: BTreeMap<String, u64>,
+    /// The feeds they are of.
+    feeds: BTreeSet<String>,
+    /// What its new blocks count.
+    bytes: u64,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Space {
-    id: String,
+    pub(super) id: String,
     role: Role,
     pub(super) epoch: Epoch,
     position_max: u64,
@@ -91,6 +105,7 @@ impl Space {
                 Role::Replica => self.positions.keys().next_back().copied().unwrap_or(0),
             },
             head: self.head,
+            upstream: self.upstream.epoch.filter(|_| !self.upstream.healing),
         }
     }
 
@@ -144,23 +159,31 @@ impl Space {
             let held = self.blocks.get(key).map(|slot| slot.held.hash);
             held.or_else(|| batch.hashes.get(key).copied())
         };
-        let tip = self
-            .feeds
-            .get(&block.feed)
-            .and_then(|feed| feed.tip.as_ref());
         let gone = || self.evicted_under(sealed).map(|(hash, _)| hash);
         let known = Known {
             same_key: hash_of(&block.key()).or_else(gone),
             predecessor: predecessor.as_ref().and_then(hash_of),
-            sequence_max: tip
-                .map(|tip| tip.sequence)
-                .max(batch.sequences.get(&block.feed).copied()),
         };
-        let verdict = judge(sealed, &known, limits)?;
+        let verdict = judge(sealed, &known)?;
+        if verdict == Verdict::New {
+            let bytes = BLOCK_BYTES + block.payload.size() as u64;
+            if self.bytes() + batch.bytes + bytes > limits.space_bytes_max {
+                let max = limits.space_bytes_max;
+                return Err(Refusal::SpaceBytes { max });
+            }
+            batch.bytes += bytes;
+        }
         batch.hashes.insert(block.key(), sealed.hash);
-        let highest = batch.sequences.entry(block.feed.clone()).or_default();
-        *highest = block.sequence.max(*highest);
+        batch.feeds.insert(block.feed.clone());
         Ok(verdict)
+    }
+
+    /// What its blocks count towards `space_bytes_max`.
+    fn bytes(&self) -> u64 {
+        let sizes = self.blocks.values();
+        sizes
+            .map(|slot| BLOCK_BYTES + slot.held.block.payload.size() as u64)
+            .sum()
     }
 
     fn room_for(
@@ -175,10 +198,10 @@ impl Space {
                 Err(Refusal::Namespace)
             }
             Some(_) => Ok(()),
-            None if batch.sequences.contains_key(feed) => Ok(()),
+            None if batch.feeds.contains(feed) => Ok(()),
             None => {
                 let is_new = |feed: &&String| !self.feeds.contains_key(*feed);
-                let coming = batch.sequences.keys().filter(is_new).count();
+                let coming = batch.feeds.iter().filter(is_new).count();
                 if (self.feeds.len() + coming) as u64 >= limits.space_feeds_max {
                     return Err(Refusal::SpaceFull);
                 }
@@ -198,14 +221,14 @@ impl Space {
         for draft in drafts {
             let tip = self.feeds.get(name.feed).and_then(|feed| feed.tip.as_ref());
             let sealed = next(&self.id, name.feed, tip, author, draft)
-                .ok_or(StoreError::Damaged("a feed has used up its sequences"))?;
+                .ok_or_else(|| AppendError::Refused(exhausted(name.feed, author)))?;
             written.push(self.insert(name.namespace, sealed, now_ms));
         }
         Ok(written)
     }
 
     /// Add a block that is not held, with a position if we give them.
-    fn insert(&mut self, namespace: Option<&str>, sealed: Sealed, now_ms: u64) -> Held {
+    pub(super) fn insert(&mut self, namespace: Option<&str>, sealed: Sealed, now_ms: u64) -> Held {
         self.grow_feed(namespace, &sealed);
         let namespace = self.namespace_of(&sealed.block.feed);
         let mut held = Held {
@@ -231,6 +254,7 @@ impl Space {
             placed_ms: self.placed_ms,
             head: self.head,
             set_aside: None,
+            is_local: true,
         };
         self.blocks.insert(key, slot);
         held
@@ -490,9 +514,5 @@ impl Space {
         };
         slot.held.block.payload = slot.held.block.payload.purged();
         true
-    }
-
-    pub(super) fn conflicts(&self) -> Vec<Held> {
-        self.conflicts.clone()
     }
 }

@@ -26,6 +26,8 @@ pub struct Blocks {
     pub next_cursor: String,
     /// The position the log read from behind.
     pub after: u64,
+    /// The cursor for that, where the question named none and the page holds blocks.
+    pub start_cursor: Option<String>,
     /// The position up to which this page is complete.
     pub covered: u64,
     /// Whose history it is.
@@ -77,6 +79,8 @@ pub enum Answer {
     Appended(Appended),
     /// To a list.
     Feeds(Feeds),
+    /// To a create, delete or purge: how many spaces were made, or blocks went.
+    Changed(u64),
 }
 
 /// Sent without a request: a subscribed feed has advanced. It carries no data
@@ -159,6 +163,9 @@ fn answer_fields(answer: &Answer) -> Map<String, Value> {
                 "epoch": blocks.epoch.to_string(),
                 "maxPosition": blocks.position_max,
             });
+            if let (Some(cursor), Some(object)) = (&blocks.start_cursor, fields.as_object_mut()) {
+                object.insert("startCursor".into(), json!(cursor));
+            }
             if let (false, Some(object)) = (blocks.evicted.is_empty(), fields.as_object_mut()) {
                 let pairs = blocks.evicted.iter();
                 let list = pairs.map(|(feed, through)| json!({"feedId": feed, "through": through}));
@@ -177,6 +184,7 @@ fn answer_fields(answer: &Answer) -> Map<String, Value> {
             "positions": appended.positions,
             "epoch": appended.epoch.to_string(),
         }),
+        Answer::Changed(changed) => json!({"changed": changed}),
         Answer::Feeds(feeds) => {
             let list = feeds.feeds.iter().map(feed_to_json);
             json!({"feeds": list.collect::<Value>(), "hasMore": feeds.has_more})
@@ -196,6 +204,9 @@ fn answer(message: &Value, space: &str, limits: &Limits) -> Result<Answer, Fault
         let text = field::text(object, "epoch")?.and_then(Epoch::from_text);
         text.ok_or_else(|| Fault::bad("epoch", "is missing or not one"))
     };
+    if let Some(changed) = field::integer(object, "changed")? {
+        return Ok(Answer::Changed(changed));
+    }
     if let Some(list) = object.get("blocks").and_then(Value::as_array) {
         let blocks = list
             .iter()
@@ -207,6 +218,7 @@ fn answer(message: &Value, space: &str, limits: &Limits) -> Result<Answer, Fault
             next_cursor: next_cursor
                 .ok_or_else(|| Fault::bad("nextCursor", "is missing"))?
                 .to_owned(),
+            start_cursor: field::text(object, "startCursor")?.map(str::to_owned),
             after: field::required(object, "after")?,
             covered: field::required(object, "covered")?,
             epoch: epoch()?,

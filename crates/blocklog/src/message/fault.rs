@@ -24,6 +24,17 @@ pub struct RefusedBlock {
     pub message: String,
 }
 
+/// What is wrong with one block of an append, before it is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadBlock {
+    /// Its place in the append.
+    pub index: usize,
+    /// Where.
+    pub field: String,
+    /// What.
+    pub problem: String,
+}
+
 /// Why a request was not done. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
@@ -80,18 +91,46 @@ pub enum Fault {
         /// Its highest position.
         position_max: u64,
     },
+    /// The log does not reach the position of the cursor: it is of another log, or comes too soon.
+    #[error("the cursor is above {position_max}, the highest position")]
+    BeyondEnd {
+        /// The epoch of this log.
+        epoch: Epoch,
+        /// Its highest position.
+        position_max: u64,
+    },
     /// What was asked for is no longer kept.
-    #[error("gone, starts at {starts_at}")]
+    #[error("gone, go on from {starts_at}")]
     Gone {
-        /// The first position that is complete.
+        /// The position above which nothing is missing: a cursor to go on with.
         starts_at: u64,
     },
     /// Some blocks cannot be accepted; none was written.
     #[error("{} of the blocks are refused", .0.len())]
     Refused(Vec<RefusedBlock>),
+    /// Some blocks are not blocks: fix the program that sent them.
+    #[error("block {}: {}: {}", .0.first().map_or(0, |bad| bad.index), .0.first().map_or("", |bad| &bad.field), .0.first().map_or("", |bad| &bad.problem))]
+    BadBlocks(Vec<BadBlock>),
     /// The caller may not do this here.
     #[error("not allowed")]
     NotAllowed,
+    /// Nobody knows the caller: show a token.
+    #[error("a token is needed: Authorization: Bearer <token>")]
+    Unauthorized,
+    /// A page of another origin asked: list it in `log.origins`, or ask from elsewhere.
+    #[error("pages of this origin may not ask; see log.origins")]
+    ForeignOrigin,
+    /// The body is of another kind.
+    #[error("the body must be application/json or application/cbor")]
+    MediaType,
+    /// There is no room: delete something, or raise the limit.
+    #[error("there is no room: {limit} is {max}")]
+    Full {
+        /// The limit's name.
+        limit: String,
+        /// Its value.
+        max: u64,
+    },
     /// Too often: wait.
     #[error("too many requests, try again in {retry_after_ms} ms")]
     RateLimited {
@@ -162,7 +201,11 @@ impl Fault {
     #[must_use]
     pub fn class(&self) -> &'static str {
         match self {
-            Self::BadRequest { .. } => "badRequest",
+            Self::BadRequest { .. } | Self::BadBlocks(_) => "badRequest",
+            Self::Unauthorized => "unauthorized",
+            Self::ForeignOrigin => "foreignOrigin",
+            Self::MediaType => "unsupportedMediaType",
+            Self::Full { .. } => "full",
             Self::UnknownKind { .. } => "unknownKind",
             Self::BadCursor => "badCursor",
             Self::TooLarge { .. } => "tooLarge",
@@ -171,6 +214,7 @@ impl Fault {
             Self::ExpiredSubscription { .. } => "expiredSubscription",
             Self::Replaced { .. } => "replaced",
             Self::RolledBack { .. } => "rolledBack",
+            Self::BeyondEnd { .. } => "beyondEnd",
             Self::Gone { .. } => "gone",
             Self::Refused(_) => "refused",
             Self::NotAllowed => "notAllowed",
@@ -184,17 +228,24 @@ impl Fault {
     #[must_use]
     pub fn status(&self) -> u16 {
         match self {
-            Self::BadRequest { .. } | Self::UnknownKind { .. } | Self::BadCursor => 400,
+            Self::BadRequest { .. }
+            | Self::BadBlocks(_)
+            | Self::UnknownKind { .. }
+            | Self::BadCursor => 400,
+            Self::Unauthorized => 401,
+            Self::MediaType => 415,
+            Self::Full { .. } => 507,
             Self::TooLarge { .. } => 413,
             Self::UnknownSpace | Self::UnknownSubscription => 404,
             Self::ExpiredSubscription { .. } | Self::Gone { .. } => 410,
-            Self::Replaced { .. } | Self::RolledBack { .. } => 409,
+            Self::Replaced { .. } | Self::RolledBack { .. } | Self::BeyondEnd { .. } => 409,
             Self::Refused(blocks) => match blocks.first().map(|first| first.code.as_str()) {
                 Some("notAllowed" | "signature") => 403,
                 Some("tooLarge") => 413,
+                Some("spaceBytes") => 507,
                 _ => 409,
             },
-            Self::NotAllowed => 403,
+            Self::NotAllowed | Self::ForeignOrigin => 403,
             Self::RateLimited { .. } => 429,
             Self::Unavailable | Self::Foreign { .. } => 503,
         }
@@ -207,12 +258,21 @@ impl Fault {
         fields.insert("error".into(), json!(self.code()));
         fields.insert("message".into(), json!(self.to_string()));
         match self {
-            Self::TooLarge { limit, max } => {
+            Self::TooLarge { limit, max } | Self::Full { limit, max } => {
                 fields.insert("limit".into(), json!(limit));
                 fields.insert("max".into(), json!(max));
             }
             Self::BadRequest { field, .. } => {
                 fields.insert("field".into(), json!(field));
+            }
+            Self::BadBlocks(blocks) => {
+                let first = blocks.first().map(|bad| bad.field.as_str());
+                fields.insert("field".into(), json!(first));
+                let list = blocks.iter().map(|bad| {
+                    let message = format!("{}: {}", bad.field, bad.problem);
+                    json!({"index": bad.index, "error": "badRequest", "field": bad.field, "message": message})
+                });
+                fields.insert("blocks".into(), list.collect());
             }
             Self::ExpiredSubscription { expires_ms } => {
                 fields.insert("expiresAt".into(), json!(expires_ms));
@@ -222,6 +282,10 @@ impl Fault {
                 position_max,
             }
             | Self::RolledBack {
+                epoch,
+                position_max,
+            }
+            | Self::BeyondEnd {
                 epoch,
                 position_max,
             } => {
@@ -260,18 +324,28 @@ impl Fault {
             .get("message")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        if let Some(blocks) = message.get("blocks").and_then(Value::as_array) {
+        if code != "badRequest"
+            && let Some(blocks) = message.get("blocks").and_then(Value::as_array)
+        {
             return Some(Self::Refused(
                 blocks.iter().filter_map(refused_from_json).collect(),
             ));
         }
         let position_max = number("maxPosition");
+        let words = |name: &str| {
+            let found = message.get(name).and_then(Value::as_str);
+            found.unwrap_or_default().to_owned()
+        };
         Some(match (code, epoch()) {
             ("replaced", Some(epoch)) => Self::Replaced {
                 epoch,
                 position_max,
             },
             ("rolledBack", Some(epoch)) => Self::RolledBack {
+                epoch,
+                position_max,
+            },
+            ("beyondEnd", Some(epoch)) => Self::BeyondEnd {
                 epoch,
                 position_max,
             },
@@ -285,6 +359,16 @@ impl Fault {
             ("unknownSubscription", _) => Self::UnknownSubscription,
             ("badCursor", _) => Self::BadCursor,
             ("notAllowed", _) => Self::NotAllowed,
+            ("unauthorized", _) => Self::Unauthorized,
+            ("full", _) => Self::Full {
+                limit: words("limit"),
+                max: number("max"),
+            },
+            ("tooLarge", _) => Self::TooLarge {
+                limit: words("limit"),
+                max: number("max"),
+            },
+            ("badRequest", _) => bad_request(message, words("field"), text),
             ("unavailable", _) => Self::Unavailable,
             _ => Self::Foreign {
                 code: code.to_owned(),
@@ -302,6 +386,27 @@ fn refused_to_json(block: &RefusedBlock) -> Value {
         "sequence": block.key.sequence,
         "error": block.code,
         "message": block.message,
+    })
+}
+
+/// A malformed request, or the malformed blocks of an append.
+fn bad_request(message: &Value, field: String, problem: &str) -> Fault {
+    match message.get("blocks").and_then(Value::as_array) {
+        Some(blocks) => Fault::BadBlocks(blocks.iter().filter_map(bad_from_json).collect()),
+        None => Fault::BadRequest {
+            field,
+            problem: problem.to_owned(),
+        },
+    }
+}
+
+fn bad_from_json(value: &Value) -> Option<BadBlock> {
+    let object = value.as_object()?;
+    let text = |name: &str| object.get(name).and_then(Value::as_str).map(str::to_owned);
+    Some(BadBlock {
+        index: usize::try_from(field::integer(object, "index").ok()??).ok()?,
+        field: text("field").unwrap_or_default(),
+        problem: text("message").unwrap_or_default(),
     })
 }
 

@@ -4,10 +4,12 @@
 //! Out:   a typed request; or a fault that names the field.
 //! Never: a request guessed from a shape that is not one of the four.
 
-use super::fault::Fault;
+use super::fault::{BadBlock, Fault};
 use super::field::{self, Object};
 use super::form;
+use crate::block::Hash;
 use crate::chain::Sealed;
+use crate::cursor::Epoch;
 use crate::limits::Limits;
 use crate::page::Selection;
 use serde_json::{Value, json};
@@ -118,6 +120,17 @@ pub struct QueryRequest {
     pub skip_gone: bool,
     /// Blocks without a position too.
     pub unpositioned: bool,
+    /// What the reader expects at an integer cursor.
+    pub expected: Expected,
+}
+
+/// What a reader expects at the position it reads on from, so that it notices another history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Expected {
+    /// Whose history it is.
+    pub epoch: Option<Epoch>,
+    /// The hash of the block there.
+    pub hash: Option<Hash>,
 }
 
 /// Registers a set of feeds, or renews it.
@@ -141,7 +154,7 @@ pub struct AppendRequest {
 }
 
 /// Lists feeds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListRequest {
     /// Of this namespace only.
     pub namespace: Option<String>,
@@ -299,6 +312,12 @@ fn write_query(query: &QueryRequest, put: &mut impl FnMut(&str, Value)) {
     if query.unpositioned {
         put("unpositioned", json!(true));
     }
+    if let Some(epoch) = &query.expected.epoch {
+        put("epoch", json!(epoch.to_string()));
+    }
+    if let Some(hash) = &query.expected.hash {
+        put("hash", json!(hash.to_string()));
+    }
 }
 
 fn limit(object: &Object) -> Result<Option<u64>, Fault> {
@@ -342,13 +361,40 @@ fn query(object: &Object, limits: &Limits) -> Result<QueryRequest, Fault> {
     if starts.len() > 1 {
         return Err(Fault::bad("cursor", "tail and since exclude each other"));
     }
+    let from = starts.pop().unwrap_or(From::Oldest);
     Ok(QueryRequest {
         wanted,
-        from: starts.pop().unwrap_or(From::Oldest),
+        expected: expected(object, &from)?,
+        from,
         limit: limit(object)?,
         skip_gone: field::flag(object, "skipGone")?,
         unpositioned: field::flag(object, "unpositioned")?,
     })
+}
+
+/// What is expected at an integer cursor; other starts carry it in themselves, or have none.
+fn expected(object: &Object, from: &From) -> Result<Expected, Fault> {
+    let expected = Expected {
+        epoch: match field::text(object, "epoch")? {
+            None => None,
+            Some(text) => {
+                let epoch = Epoch::from_text(text);
+                Some(epoch.ok_or_else(|| Fault::bad("epoch", "is not one"))?)
+            }
+        },
+        hash: match field::text(object, "hash")? {
+            None => None,
+            Some(text) => {
+                let hash = Hash::from_hex(text);
+                Some(hash.ok_or_else(|| Fault::bad("hash", "is not 64 hexadecimal digits"))?)
+            }
+        },
+    };
+    let is_position = matches!(from, From::Position(_));
+    if expected != Expected::default() && !is_position {
+        return Err(Fault::bad("epoch", "and hash go with an integer cursor"));
+    }
+    Ok(expected)
 }
 
 fn subscribe(object: &Object, limits: &Limits) -> Result<SubscribeRequest, Fault> {
@@ -373,14 +419,28 @@ fn append(object: &Object, space: &str, limits: &Limits) -> Result<AppendRequest
         });
     }
     let mut sealed = Vec::with_capacity(blocks.len());
-    let mut bytes = 0;
-    for block in blocks {
-        let held = form::parse_block(block, space, limits)?;
+    let (mut bytes, mut bad) = (0, Vec::new());
+    for (index, block) in blocks.iter().enumerate() {
+        let held = match form::parse_block(block, space, limits) {
+            Ok(held) => held,
+            Err(Fault::BadRequest { field, problem }) => {
+                bad.push(BadBlock {
+                    index,
+                    field,
+                    problem,
+                });
+                continue;
+            }
+            Err(fault) => return Err(fault),
+        };
         bytes += held.block.payload.size();
         sealed.push(Sealed {
             block: held.block,
             hash: held.hash,
         });
+    }
+    if !bad.is_empty() {
+        return Err(Fault::BadBlocks(bad));
     }
     if bytes > limits.batch_bytes_max {
         return Err(Fault::TooLarge {

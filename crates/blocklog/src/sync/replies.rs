@@ -7,8 +7,9 @@
 
 use super::{Doing, Pull, Sync, may_push};
 use crate::block::BlockKey;
+use crate::conflict::CURABLE;
 use crate::cursor::Epoch;
-use crate::message::{Answer, Appended, Blocks, Fault, RefusedBlock, Reply};
+use crate::message::{Answer, Appended, BadBlock, Blocks, Fault, Feeds, RefusedBlock, Reply};
 use crate::replica::{Pulled, Target, Upstream};
 use crate::signature::verify;
 use crate::store::{ReplicaStore, StoreError};
@@ -38,11 +39,34 @@ impl Sync {
             (Doing::Push(keys), Err(Fault::TooLarge { limit, .. })) => {
                 self.take_less(store, &keys, limit)?;
             }
+            (Doing::Push(keys), Err(Fault::BadBlocks(blocks))) => {
+                self.take_bad(store, &keys, blocks)?;
+            }
+            (Doing::Push(keys), Err(Fault::BadRequest { .. })) => {
+                self.take_less(store, &keys, "badRequest")?;
+            }
+            (Doing::Newest(feed), Ok(Answer::Feeds(answer))) => {
+                self.take_newest(store, &feed, answer)?;
+            }
             (Doing::Pull(pull), Ok(Answer::Blocks(answer))) => {
                 self.take_page(store, now_ms, upstream, &pull, answer)?;
             }
             (_, Err(Fault::Replaced { epoch, .. } | Fault::RolledBack { epoch, .. })) => {
                 self.heal(store, now_ms, *epoch)?;
+            }
+            (
+                Doing::Pull(pull),
+                Err(Fault::BeyondEnd {
+                    epoch,
+                    position_max,
+                }),
+            ) => {
+                let rolled_back = !upstream.healing && *position_max < pull.held_max;
+                match rolled_back {
+                    true => self.heal(store, now_ms, *epoch)?,
+                    // It starts at that end: some that were not asked for come too.
+                    false => self.ahead = (pull.lanes, *position_max),
+                }
             }
             (_, Err(Fault::BadCursor)) => {
                 self.heal(store, now_ms, upstream.epoch.unwrap_or(Epoch([0; 16])))?;
@@ -82,6 +106,11 @@ impl Sync {
             .collect();
         let taken = store.acknowledge(&self.space, &positions, now_ms)?;
         self.report.pushed += taken.placed;
+        // What the authority takes at once depends on how large the blocks are.
+        self.push_blocks = (self.push_blocks * 2).min(self.settings.push_max.blocks);
+        if taken.placed > 0 {
+            self.failures = 0;
+        }
         self.report.unplaced += taken.unplaced;
         self.open_round(now_ms);
         Ok(())
@@ -93,7 +122,9 @@ impl Sync {
         now_ms: u64,
         blocks: &[RefusedBlock],
     ) -> Result<(), StoreError> {
-        let lasting = blocks.iter().filter(|block| block.code != "spaceFull");
+        let lasting = blocks
+            .iter()
+            .filter(|block| !["spaceFull", "spaceBytes"].contains(&block.code.as_str()));
         let aside: Vec<(BlockKey, &str)> = lasting
             .map(|block| (block.key.clone(), block.code.as_str()))
             .collect();
@@ -101,9 +132,51 @@ impl Sync {
             self.fail(now_ms);
             return Ok(());
         }
-        store.set_aside(&self.space, &aside)?;
-        self.report.set_aside += aside.len() as u64;
+        self.put_aside(store, &aside)
+    }
+
+    /// Set aside blocks that are refused for good; what another sequence cures is written again.
+    fn put_aside(
+        &mut self,
+        store: &dyn ReplicaStore,
+        aside: &[(BlockKey, &str)],
+    ) -> Result<(), StoreError> {
+        store.set_aside(&self.space, aside)?;
+        let (curable, refused): (Vec<_>, Vec<_>) =
+            aside.iter().partition(|(_, code)| CURABLE.contains(code));
+        self.reissue_wanted |= !curable.is_empty();
+        self.report.set_aside += refused.len() as u64;
         Ok(())
+    }
+
+    /// Write the blocks of a feed again that lost their key, behind its newest block there.
+    fn take_newest(
+        &mut self,
+        store: &dyn ReplicaStore,
+        feed: &str,
+        answer: &Feeds,
+    ) -> Result<(), StoreError> {
+        let mut found = answer.feeds.iter().filter(|found| found.feed == feed);
+        let newest = found.next().and_then(|found| found.tip.as_ref());
+        let again = store.reissue(&self.space, feed, newest)?;
+        self.report.reissued += again;
+        self.push_wanted = true;
+        Ok(())
+    }
+
+    /// Malformed blocks are set aside. Where nobody says which those are, halving finds them.
+    fn take_bad(
+        &mut self,
+        store: &dyn ReplicaStore,
+        keys: &[BlockKey],
+        blocks: &[BadBlock],
+    ) -> Result<(), StoreError> {
+        let bad = blocks.iter().filter_map(|bad| keys.get(bad.index));
+        let bad: Vec<(BlockKey, &str)> = bad.map(|key| (key.clone(), "badRequest")).collect();
+        match bad.is_empty() {
+            true => self.take_less(store, keys, "badRequest"),
+            false => self.put_aside(store, &bad),
+        }
     }
 
     /// A push that is larger than the authority takes is tried again with half of its blocks. One that is
@@ -152,7 +225,10 @@ impl Sync {
             .filter(|held| wanted(&held.block.feed))
             .cloned()
             .collect();
+        let nothing_came = (answer.covered == answer.after).then_some(&answer.next_cursor);
+        let start = answer.start_cursor.as_ref().or(nothing_came);
         let pulled = Pulled {
+            start: start.map(String::as_str),
             lanes: &pull.lanes,
             apart: &pull.apart,
             after: answer.after,
@@ -165,9 +241,13 @@ impl Sync {
         };
         let adopted = store.adopt(&self.space, &pulled, now_ms)?;
         self.report.pulled += adopted.added;
+        if adopted.added > 0 && !upstream.healing {
+            self.failures = 0;
+        }
         self.report.conflicts += adopted.conflicts;
+        self.report.reissued += adopted.reissued;
         self.report.unplaced += adopted.unplaced;
-        self.push_wanted |= adopted.unplaced > 0;
+        self.push_wanted |= adopted.unplaced > 0 || adopted.reissued > 0;
         if !answer.has_more {
             // A lane that was set anew meanwhile has its walk before it.
             let now = store.lanes(&self.space)?;

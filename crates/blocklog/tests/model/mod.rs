@@ -6,14 +6,20 @@
 //!        keeps its own set of what was written and what was acknowledged.
 //!
 //! Messages are dropped, doubled and delivered in any order, as JSON. Replicas
-//! crash and evict, the authority evicts, is rolled back to a copy, or replaced
-//! by an empty one. Then the world calms down, and everything must agree.
+//! crash and evict, write under one name, and write what is refused; the authority
+//! evicts, is rolled back to a copy, or replaced by an empty one. Readers carry
+//! their cursors from one log to another. Then the world calms down, and
+//! everything must agree.
+//!
+//! No two writes have the same content, so a content names what somebody wrote
+//! whatever its block is called in the end.
 
 mod check;
 mod luck;
+mod reader;
 
 use blocklog::authority::Authority;
-use blocklog::block::{BlockKey, Hash, Held};
+use blocklog::block::{BlockKey, Hash, Held, Payload};
 use blocklog::chain::Draft;
 use blocklog::cursor::Epoch;
 use blocklog::limits::Limits;
@@ -26,19 +32,29 @@ use blocklog::sync::{Input, Sync, SyncSettings};
 use blocklog::writers::Writers;
 use check::mode_of;
 use luck::Luck;
+use reader::Reader;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const SPACE: &str = "space";
 const FEEDS: [&str; 3] = ["f", "g", "h"];
 
-const MODES: [Mode; 5] = [
+const MODES: [Mode; 6] = [
     Mode::None,
     Mode::From(0),
     Mode::From(0),
     Mode::Tail,
     Mode::Since(9000),
+    Mode::From(7),
 ];
+
+/// Bytes of a block that the authority takes, where it refuses some.
+const BLOCK_BYTES_MAX: usize = 64;
+/// The feed that the actor of peer 1 may not append to, where some are refused.
+const CLOSED_FEED: &str = "g";
+
+/// What somebody wrote.
+pub type Content = Vec<u8>;
 
 /// Makes stores and copies of them.
 pub trait Workshop {
@@ -58,6 +74,73 @@ pub struct Weather {
     pub evictions: bool,
     /// Replicas want some feeds only, and change their minds.
     pub partial: bool,
+    /// Replicas that write under one actor.
+    pub twins: Twins,
+    /// Some blocks are too large, and some actors may not write to some feeds.
+    pub refusals: bool,
+    /// Readers carry cursors between the authority and a replica.
+    pub readers: bool,
+}
+
+/// Which replicas have an actor of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Twins {
+    /// All of them.
+    None,
+    /// None: all write under one name.
+    Named,
+    /// None: all sign with one key.
+    Signed,
+}
+
+impl Weather {
+    pub const FAIR: Self = Self {
+        peers: 2,
+        steps: 400,
+        disasters: false,
+        evictions: false,
+        partial: false,
+        twins: Twins::None,
+        refusals: false,
+        readers: false,
+    };
+
+    /// What the authority takes.
+    fn limits(self) -> Limits {
+        match self.refusals {
+            false => Limits::default(),
+            true => Limits {
+                block_bytes_max: BLOCK_BYTES_MAX,
+                batch_bytes_max: BLOCK_BYTES_MAX * 3 / 2,
+                ..Limits::default()
+            },
+        }
+    }
+
+    /// Who may write at the authority.
+    fn writers(self, peers: usize) -> Writers {
+        if !self.refusals {
+            return Writers::Anyone;
+        }
+        let actor = |number| self.author(number).actor().to_owned();
+        let all: BTreeSet<String> = (0..peers).map(actor).collect();
+        let mut some = all.clone();
+        some.remove(&actor(1));
+        let of = |feed: &str| match feed == CLOSED_FEED {
+            true => some.clone(),
+            false => all.clone(),
+        };
+        let feeds = FEEDS.map(|feed| (feed.to_owned(), of(feed)));
+        Writers::Listed(BTreeMap::from(feeds))
+    }
+
+    fn author(self, number: usize) -> Author {
+        match (self.twins, number) {
+            (Twins::Signed, _) | (Twins::None, 0) => Author::keyed(&[7; 32]),
+            (Twins::Named, _) => Author::named("twin"),
+            (Twins::None, _) => Author::named(format!("peer {number}")),
+        }
+    }
 }
 
 struct Peer<S> {
@@ -65,8 +148,8 @@ struct Peer<S> {
     sync: Sync,
     runs: u32,
     author: Author,
-    /// Blocks this replica evicted itself.
-    evicted: BTreeSet<BlockKey>,
+    /// What this replica evicted itself.
+    evicted: BTreeSet<Content>,
 }
 
 /// One message on its way.
@@ -89,12 +172,24 @@ pub struct World<W: Workshop> {
     peers: Vec<Peer<W::Store>>,
     letters: Vec<Letter>,
     /// Everything anybody wrote.
-    written: BTreeMap<BlockKey, Hash>,
+    written: BTreeMap<Content, Written>,
+    /// Every key that was used, where each replica has an actor of its own.
+    used: BTreeSet<BlockKey>,
     /// What the present history of the authority has given each position to.
     given: BTreeMap<u64, Hash>,
     /// Blocks the authority dropped on purpose, or whose last copy within reach was
     /// evicted, or put out of reach, before a disaster.
-    excused: BTreeSet<BlockKey>,
+    excused: BTreeSet<Content>,
+    readers: Vec<Reader>,
+}
+
+/// Who wrote a content, and where.
+#[derive(Debug, Clone)]
+struct Written {
+    peer: usize,
+    feed: String,
+    /// Whether the authority must refuse it.
+    is_bad: bool,
 }
 
 /// Play one seed to its end.
@@ -129,7 +224,7 @@ impl<W: Workshop> World<W> {
             .unwrap();
         let mut luck = Luck::new(seed);
         let peers = (0..weather.peers)
-            .map(|number| Peer::new(&workshop, number, weather.partial, &mut luck))
+            .map(|number| Peer::new(&workshop, number, weather, &mut luck))
             .collect();
         Self {
             workshop,
@@ -142,8 +237,10 @@ impl<W: Workshop> World<W> {
             peers,
             letters: Vec::new(),
             written: BTreeMap::new(),
+            used: BTreeSet::new(),
             given: BTreeMap::new(),
             excused: BTreeSet::new(),
+            readers: vec![Reader::default(); if weather.readers { 3 } else { 0 }],
         }
     }
 
@@ -152,12 +249,16 @@ impl<W: Workshop> World<W> {
         let peer = self.luck.below(self.peers.len() as u64) as usize;
         match self.luck.below(100) {
             0..20 => self.write(peer),
+            20..25 if self.weather.readers => self.read(),
             20..40 => self.drive(peer, Input::Tick),
             40..85 => self.deliver_some(),
             85..88 => self.drive(peer, Input::Hint),
             88..90 => self.drive(peer, Input::Lost),
             90..92 => self.peers[peer].restart(peer),
-            92..95 if self.weather.evictions => self.evict_at_peer(peer),
+            // A reader may begin at the replica that holds everything.
+            92..95 if self.weather.evictions && !(self.weather.readers && peer == 0) => {
+                self.evict_at_peer(peer);
+            }
             95..96 if self.weather.evictions => self.evict_at_authority(),
             96..97 => self.copy(),
             97..98 if self.weather.disasters => self.roll_back(),
@@ -169,12 +270,25 @@ impl<W: Workshop> World<W> {
 
     fn write(&mut self, peer: usize) {
         let feed = FEEDS[self.luck.below(3) as usize];
-        let drafts: Vec<Draft> = (0..=self.luck.below(3))
-            .map(|number| Draft {
+        let mut drafts = Vec::new();
+        for number in 0..=self.luck.below(3) {
+            let mut data = format!("{peer} {} {number}", self.luck.below(1 << 40));
+            if self.weather.refusals && self.luck.below(6) == 0 {
+                data.push_str(&".".repeat(BLOCK_BYTES_MAX));
+            }
+            let actor = |number| self.weather.author(number).actor().to_owned();
+            let is_closed = self.weather.refusals && feed == CLOSED_FEED && actor(peer) == actor(1);
+            let written = Written {
+                peer,
+                feed: feed.to_owned(),
+                is_bad: is_closed || self.weather.refusals && data.len() > BLOCK_BYTES_MAX,
+            };
+            self.written.insert(data.clone().into(), written);
+            drafts.push(Draft {
                 timestamp_ms: self.now_ms,
-                data: format!("{peer} {} {number}", self.luck.below(1 << 40)).into(),
-            })
-            .collect();
+                data: data.into(),
+            });
+        }
         let name = FeedName {
             feed,
             namespace: (feed == "h").then_some("other"),
@@ -185,13 +299,10 @@ impl<W: Workshop> World<W> {
             .write(SPACE, &name, &author, &drafts, self.now_ms)
             .unwrap();
         for held in written {
-            let before = self.written.insert(held.block.key(), held.hash);
-            assert_eq!(
-                before,
-                None,
-                "a sequence was used twice: {:?}",
-                held.block.key()
-            );
+            let is_new = self.used.insert(held.block.key());
+            let key = held.block.key();
+            let alone = self.weather.twins == Twins::None;
+            assert!(is_new || !alone, "a sequence was used twice: {key:?}");
         }
         self.drive(peer, Input::Changed);
     }
@@ -210,16 +321,16 @@ impl<W: Workshop> World<W> {
     /// Let a replica change its mind about a feed.
     fn change_lane(&mut self, peer: usize) {
         let target = Target::Feed(FEEDS[self.luck.below(3) as usize].into());
-        let mode = match self.luck.below(6) {
-            5 => None,
+        let mode = match self.luck.below(7) {
+            6 => None,
             which => Some(MODES[which as usize]),
         };
-        let before = self.keys_within_reach();
+        let before = self.within_reach();
         self.peers[peer]
             .store
             .set_lane(SPACE, &target, mode)
             .unwrap();
-        let left = self.keys_within_reach();
+        let left = self.within_reach();
         self.excused.extend(before.difference(&left).cloned());
         self.drive(peer, Input::Changed);
     }
@@ -243,7 +354,7 @@ impl<W: Workshop> World<W> {
     fn deliver(&mut self, letter: Letter) {
         let limits = Limits::default();
         if letter.to_authority {
-            let reply = self.answer(&letter.message, &limits);
+            let reply = self.answer(&letter.message);
             self.letters.push(Letter {
                 to_authority: false,
                 message: reply.to_message(),
@@ -255,13 +366,15 @@ impl<W: Workshop> World<W> {
         }
     }
 
-    fn answer(&mut self, message: &Value, limits: &Limits) -> Reply {
+    fn answer(&mut self, message: &Value) -> Reply {
+        let limits = self.weather.limits();
+        let writers = self.weather.writers(self.peers.len());
         let authority = Authority {
             store: &self.authority,
-            limits,
-            writers: &Writers::Anyone,
+            limits: &limits,
+            writers: &writers,
         };
-        let outcome = Request::parse(message, None, SPACE, limits)
+        let outcome = Request::parse(message, None, SPACE, &limits)
             .and_then(|request| authority.answer(SPACE, &request, self.now_ms, &[0; 16]));
         Reply {
             id: RequestId::of(message, 128),
@@ -273,35 +386,38 @@ impl<W: Workshop> World<W> {
         let feed = FEEDS[self.luck.below(3) as usize];
         let keep = Keep::Newest(self.luck.below(6));
         let at = &mut self.peers[peer];
-        let before = keys(&at.store);
+        let before = contents(&at.store);
         at.store.evict(SPACE, feed, keep, 4).unwrap();
-        let after = keys(&at.store);
-        let gone: Vec<BlockKey> = before.difference(&after).cloned().collect();
+        let after = contents(&at.store);
+        let gone: Vec<Content> = before.difference(&after).cloned().collect();
         at.evicted.extend(gone.iter().cloned());
         // A replica that evicts what a rolled-back authority no longer has,
         // before it could know, throws away the last copy.
-        let left = self.keys_within_reach();
+        let left = self.within_reach();
         self.excused
             .extend(gone.into_iter().filter(|key| !left.contains(key)));
     }
 
     /// Blocks the authority holds, or somebody who would push them.
-    fn keys_within_reach(&self) -> BTreeSet<BlockKey> {
-        let mut left = keys(&self.authority);
+    fn within_reach(&self) -> BTreeSet<Content> {
+        let mut left = contents(&self.authority);
         for peer in &self.peers {
-            let held = keys(&peer.store).into_iter();
-            left.extend(held.filter(|key| mode_of(&peer.store, &key.feed) != Mode::None));
+            let held = contents(&peer.store).into_iter();
+            let feed_of = |content: &Content| self.written.get(content).map(|of| of.feed.clone());
+            left.extend(held.filter(|content| {
+                feed_of(content).is_some_and(|feed| mode_of(&peer.store, &feed) != Mode::None)
+            }));
         }
         left
     }
 
     fn evict_at_authority(&mut self) {
         let feed = FEEDS[self.luck.below(3) as usize];
-        let before = keys(&self.authority);
+        let before = contents(&self.authority);
         self.authority
             .evict(SPACE, feed, Keep::Newest(5), 4)
             .unwrap();
-        let after = keys(&self.authority);
+        let after = contents(&self.authority);
         self.excused.extend(before.difference(&after).cloned());
     }
 
@@ -334,9 +450,9 @@ impl<W: Workshop> World<W> {
     /// Another store is the authority now. A block whose only copy was in the
     /// old one, because every replica had evicted it, is beyond anybody's help.
     fn put_in_place(&mut self, store: W::Store, given: BTreeMap<u64, Hash>) {
-        let before = keys(&self.authority);
+        let before = contents(&self.authority);
         self.authority = store;
-        let left = self.keys_within_reach();
+        let left = self.within_reach();
         self.excused.extend(before.difference(&left).cloned());
         self.given = given;
     }
@@ -383,7 +499,7 @@ impl<S: ReplicaStore> Peer<S> {
     fn new<W: Workshop<Store = S>>(
         workshop: &W,
         number: usize,
-        partial: bool,
+        weather: Weather,
         luck: &mut Luck,
     ) -> Self {
         let store = workshop.fresh();
@@ -391,9 +507,9 @@ impl<S: ReplicaStore> Peer<S> {
             .open(SPACE, Role::Replica, Epoch([100 + number as u8; 16]))
             .unwrap();
         let set = |target, mode| store.set_lane(SPACE, &target, Some(mode)).unwrap();
-        if partial && number > 0 {
+        if weather.partial && number > 0 {
             for feed in FEEDS {
-                set(Target::Feed(feed.into()), MODES[luck.below(5) as usize]);
+                set(Target::Feed(feed.into()), MODES[luck.below(6) as usize]);
             }
         } else {
             set(Target::Space, Mode::From(0));
@@ -402,10 +518,7 @@ impl<S: ReplicaStore> Peer<S> {
             store,
             sync: Sync::new(SPACE, "", settings(), Limits::default()),
             runs: 0,
-            author: match number {
-                0 => Author::keyed(&[7; 32]),
-                _ => Author::named(format!("peer {number}")),
-            },
+            author: weather.author(number),
             evicted: BTreeSet::new(),
         };
         peer.restart(number);
@@ -436,9 +549,14 @@ fn held(store: &dyn ReplicaStore) -> Vec<Held> {
         .blocks
 }
 
-fn keys(store: &dyn ReplicaStore) -> BTreeSet<BlockKey> {
-    held(store)
-        .into_iter()
-        .map(|held| held.block.key())
-        .collect()
+/// What a block carries. Nobody purges here.
+fn content(held: &Held) -> Content {
+    match &held.block.payload {
+        Payload::Bytes(bytes) => bytes.clone(),
+        Payload::Purged { .. } => panic!("{:?} was purged", held.block.key()),
+    }
+}
+
+fn contents(store: &dyn ReplicaStore) -> BTreeSet<Content> {
+    held(store).iter().map(content).collect()
 }

@@ -127,6 +127,53 @@ pub fn a_full_space_takes_no_more_feeds(store: Store<'_>) {
     put(&[block("f", "a", 2, "")]).unwrap();
 }
 
+pub fn a_space_takes_no_more_bytes_than_its_quota(store: Store<'_>) {
+    authority(store);
+    let max = 2 * (BLOCK_BYTES + 3);
+    let limits = Limits {
+        space_bytes_max: max,
+        ..Limits::default()
+    };
+    let put = |blocks: &[Sealed]| store.append(SPACE, None, blocks, 1, &limits);
+    let batch = [
+        block("f", "a", 1, "one"),
+        block("f", "a", 2, "two"),
+        block("g", "a", 1, ""),
+    ];
+    assert_eq!(refusals(put(&batch)), [(2, Refusal::SpaceBytes { max })]);
+    put(&batch[..2]).unwrap();
+    put(&batch[..2]).expect("what is held needs no room");
+    assert_eq!(
+        refusals(put(&batch[2..])),
+        [(0, Refusal::SpaceBytes { max })]
+    );
+    store.purge(SPACE, &batch[0].block.key()).unwrap();
+    assert_eq!(
+        refusals(put(&batch[2..])),
+        [(0, Refusal::SpaceBytes { max })]
+    );
+    store.evict(SPACE, "f", Keep::Newest(1), 9).unwrap();
+    put(&batch[2..]).expect("there is room for one again");
+}
+
+pub fn sequences_go_up_to_the_largest_integer(store: Store<'_>) {
+    authority(store);
+    append(store, &[block("f", "a", INTEGER_MAX - 1, "")]).unwrap();
+    assert_eq!(write(store, "f", "b", "").block.sequence, INTEGER_MAX);
+    let name = FeedName {
+        feed: "f",
+        namespace: None,
+    };
+    let draft = Draft {
+        timestamp_ms: 1,
+        data: Vec::new(),
+    };
+    let written = store.write(SPACE, &name, &Author::named("b"), &[draft], 1);
+    let none = written.map(|_| Vec::new());
+    assert_eq!(refusals(none), [(0, Refusal::Exhausted)]);
+    append(store, &[block("f", "a", 7, "")]).expect("lower ones are still free");
+}
+
 pub fn concurrent_writers_lose_nothing(store: Store<'_>) {
     authority(store);
     std::thread::scope(|scope| {

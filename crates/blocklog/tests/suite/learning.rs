@@ -175,21 +175,106 @@ pub fn a_taken_position_sends_its_holder_back_to_wait(store: Store<'_>) {
     );
 }
 
-pub fn a_conflicting_block_gives_way_and_is_kept_aside(store: Store<'_>) {
+pub fn a_signed_block_that_loses_its_key_is_kept_and_listed(store: Store<'_>) {
     replica(store);
-    let ours = write(store, "f", "z", "ours");
+    let author = Author::keyed(&[9; 32]);
+    let ours = write_as(store, "f", &author, "ours");
+    let mut winner = theirs("f", author.actor(), 1, 4);
+    winner.block.signature = Some([1; 64]);
+    let report = adopt(store, 0, 4, std::slice::from_ref(&winner));
+    assert_eq!((report.conflicts, report.reissued), (1, 0));
+    assert_eq!(all(store).len(), 1);
+    let key = winner.block.key();
+    let held = store.block(SPACE, &key).unwrap().unwrap();
+    assert_eq!(held.hash, winner.hash);
+    assert_eq!(asides(store), [(ours.hash, "conflict".to_owned())]);
+    // The next block stands on the one that is held.
+    let next = write_as(store, "f", &author, "next");
+    assert_eq!(
+        next.block.predecessor.unwrap().hash,
+        Some(winner.hash),
+        "not on the one that lost"
+    );
+}
+
+pub fn a_block_that_loses_its_key_is_written_again_with_what_follows_it(store: Store<'_>) {
+    replica(store);
+    for text in ["one", "two", "three"] {
+        write(store, "f", "z", text);
+    }
+    let before: Vec<Held> = store.pending(SPACE, None, &[], MUCH).unwrap();
     let report = adopt(store, 0, 4, &[theirs("f", "z", 1, 4)]);
-    assert_eq!(report.conflicts, 1);
-    assert_eq!(all(store), ["4:z1"]);
-    let held = store.block(SPACE, &key("f", "z", 1)).unwrap().unwrap();
-    assert_eq!(held.hash, theirs("f", "z", 1, 4).hash);
-    let kept: Vec<Hash> = store
-        .conflicts(SPACE)
-        .unwrap()
-        .iter()
-        .map(|held| held.hash)
-        .collect();
-    assert_eq!(kept, [ours.hash]);
+    assert_eq!((report.conflicts, report.reissued), (0, 3));
+    assert_eq!(all(store), ["4:z1", "-:z4", "-:z5", "-:z6"]);
+    let again = store.pending(SPACE, None, &[], MUCH).unwrap();
+    let payloads = |blocks: &[Held]| -> Vec<_> {
+        let blocks = blocks.iter();
+        blocks.map(|held| held.block.payload.clone()).collect()
+    };
+    assert_eq!(payloads(&again), payloads(&before));
+    let first = again[0].block.predecessor.clone().unwrap();
+    assert_eq!((first.sequence, first.actor.as_str()), (1, "z"));
+    assert_eq!(first.hash, Some(theirs("f", "z", 1, 4).hash));
+    assert_eq!(store.conflicts(SPACE, 9).unwrap(), []);
+    write(store, "f", "z", "four");
+    assert_eq!(all(store).last().unwrap(), "-:z7");
+}
+
+/// It was not written here, so its author writes it again.
+pub fn a_pulled_block_that_loses_its_key_is_kept_and_listed(store: Store<'_>) {
+    replica(store);
+    let pulled = theirs("f", "z", 1, 4);
+    adopt(store, 0, 4, std::slice::from_ref(&pulled));
+    let another = block("f", "z", 1, "another");
+    let winner = Held {
+        hash: another.hash,
+        block: another.block,
+        position: Some(4),
+        namespace: None,
+    };
+    let report = adopt(store, 0, 4, &[winner]);
+    assert_eq!((report.conflicts, report.reissued), (1, 0));
+    assert_eq!(asides(store), [(pulled.hash, "conflict".to_owned())]);
+}
+
+pub fn refused_blocks_are_written_again_behind_the_authoritys_newest(store: Store<'_>) {
+    replica(store);
+    adopt(store, 0, 1, &[theirs("g", "z", 1, 1)]);
+    for text in ["one", "two", "three"] {
+        write(store, "f", "z", text);
+    }
+    write_as(store, "f", &Author::keyed(&[9; 32]), "signed");
+    assert_eq!(store.lost_feed(SPACE).unwrap(), None);
+    let refused = [
+        (key("f", "z", 1), "conflict"),
+        (key("f", "z", 2), "predecessor"),
+    ];
+    store.set_aside(SPACE, &refused).unwrap();
+    assert_eq!(store.lost_feed(SPACE).unwrap().as_deref(), Some("f"));
+    let newest = blocklog::chain::Tip {
+        sequence: 40,
+        actor: "y".into(),
+        hash: Hash::of(b"newest"),
+    };
+    assert_eq!(store.reissue(SPACE, "f", Some(&newest)).unwrap(), 3);
+    assert_eq!(store.lost_feed(SPACE).unwrap(), None);
+    let waiting = store.pending(SPACE, None, &[], MUCH).unwrap();
+    assert_eq!(
+        seen(&waiting)[1..],
+        ["-:z41", "-:z42", "-:z43"],
+        "the signed one stays"
+    );
+    let first = waiting[1].block.predecessor.clone().unwrap();
+    assert_eq!((first.sequence, first.hash), (40, Some(newest.hash)));
+    assert_eq!(store.reissue(SPACE, "f", Some(&newest)).unwrap(), 0);
+}
+
+/// Everything that is kept aside, with its reason.
+fn asides(store: Store<'_>) -> Vec<(Hash, String)> {
+    let asides = store.conflicts(SPACE, 100).unwrap().into_iter();
+    asides
+        .map(|aside| (aside.held.hash, aside.reason))
+        .collect()
 }
 
 pub fn what_the_authority_refuses_is_not_pushed_again(store: Store<'_>) {
@@ -204,6 +289,8 @@ pub fn what_the_authority_refuses_is_not_pushed_again(store: Store<'_>) {
         ["-:a2"]
     );
     assert_eq!(all(store), ["-:a1", "-:a2"], "it can still be read");
+    let listed: Vec<String> = asides(store).into_iter().map(|(_, why)| why).collect();
+    assert_eq!(listed, ["notAllowed"], "and is listed with its reason");
 }
 
 pub fn pending_honours_the_feeds_it_is_asked_for(store: Store<'_>) {
@@ -304,6 +391,7 @@ pub fn a_lane_that_was_set_meanwhile_is_not_moved_by_a_page_asked_before(store: 
     let page = |apart: &[String], covered| {
         let block = theirs("f", "z", covered, covered);
         let pulled = Pulled {
+            start: None,
             lanes: &asked,
             apart,
             after: 2,

@@ -7,7 +7,7 @@
 use blocklog::block::{Block, BlockKey, Hash, Head, Held, Payload};
 use blocklog::chain::{Draft, Refusal, Sealed};
 use blocklog::cursor::Epoch;
-use blocklog::limits::Limits;
+use blocklog::limits::{BLOCK_BYTES, INTEGER_MAX, Limits};
 use blocklog::page::{Page, PageMax, PendingStart, Selection, Start};
 use blocklog::replica::{Lane, Mode, Pulled, Target};
 use blocklog::signature::Author;
@@ -28,6 +28,8 @@ macro_rules! promises {
                 a_false_predecessor_is_refused_within_a_batch_too,
                 a_feed_keeps_the_namespace_of_its_first_block,
                 a_full_space_takes_no_more_feeds,
+                a_space_takes_no_more_bytes_than_its_quota,
+                sequences_go_up_to_the_largest_integer,
                 concurrent_writers_lose_nothing,
                 eviction_gives_no_position_or_sequence_back,
                 an_evicted_block_that_comes_again_stays_gone,
@@ -51,7 +53,10 @@ macro_rules! promises {
                 a_pulled_range_takes_back_positions_it_lacks,
                 only_what_may_be_evicted_and_forgotten_is_not_taken_for_lost,
                 a_taken_position_sends_its_holder_back_to_wait,
-                a_conflicting_block_gives_way_and_is_kept_aside,
+                a_signed_block_that_loses_its_key_is_kept_and_listed,
+                a_block_that_loses_its_key_is_written_again_with_what_follows_it,
+                a_pulled_block_that_loses_its_key_is_kept_and_listed,
+                refused_blocks_are_written_again_behind_the_authoritys_newest,
                 what_the_authority_refuses_is_not_pushed_again,
                 pending_honours_the_feeds_it_is_asked_for,
                 lanes_are_kept_and_start_over_when_healing,
@@ -110,6 +115,10 @@ fn append(store: Store<'_>, blocks: &[Sealed]) -> Result<Vec<Option<u64>>, Appen
 }
 
 fn write(store: Store<'_>, feed: &str, actor: &str, data: &str) -> Held {
+    write_as(store, feed, &Author::named(actor), data)
+}
+
+fn write_as(store: Store<'_>, feed: &str, author: &Author, data: &str) -> Held {
     let draft = Draft {
         timestamp_ms: 7,
         data: data.into(),
@@ -118,9 +127,7 @@ fn write(store: Store<'_>, feed: &str, actor: &str, data: &str) -> Held {
         feed,
         namespace: None,
     };
-    let mut written = store
-        .write(SPACE, &name, &Author::named(actor), &[draft], 5000)
-        .unwrap();
+    let mut written = store.write(SPACE, &name, author, &[draft], 5000).unwrap();
     written.pop().unwrap()
 }
 
@@ -209,6 +216,7 @@ fn adopt_evicted(
     let feeds = own.iter().filter_map(|lane| lane.target.feed());
     let apart: Vec<String> = feeds.map(str::to_owned).collect();
     let pulled = Pulled {
+        start: None,
         lanes: &asked,
         apart: &apart,
         after,

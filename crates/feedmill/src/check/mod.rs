@@ -49,6 +49,24 @@ pub enum CheckError {
         "collections.{short}: no lexicon for {nsid} in the folders of `lexicons`; add it, or set validate = false"
     )]
     Missing { short: String, nsid: String },
+    /// Several of the above.
+    #[error("{} errors{}", .0.len(), listed(.0))]
+    Several(Vec<CheckError>),
+}
+
+fn listed(faults: &[CheckError]) -> String {
+    let lines = faults.iter().map(|fault| format!("\n  {}", chain(fault)));
+    lines.collect()
+}
+
+impl CheckError {
+    /// Each of them with its cause, on a line of its own.
+    pub fn lines(&self) -> Vec<String> {
+        match self {
+            Self::Several(faults) => faults.iter().map(|fault| chain(fault)).collect(),
+            one => vec![chain(one)],
+        }
+    }
 }
 
 /// Checks records.
@@ -79,26 +97,10 @@ pub struct Claim<'a> {
 impl Checker {
     /// The checks of a configuration; `built_in` lexicons come before those of the folders.
     pub fn new(config: &Config, plan: Arc<Plan>, built_in: &[&str]) -> Result<Self, CheckError> {
-        let mut documents = Vec::new();
-        for text in built_in {
-            documents.push(parse(Path::new("(built in)"), text)?);
-        }
-        for dir in &config.lexicons {
-            read_folder(dir, &mut documents)?;
-        }
-        let catalog = Catalog::new(documents).map_err(|source| CheckError::Wrong {
-            path: "(all together)".into(),
-            source,
-        })?;
+        let catalog = lexicons(config, built_in)?;
         let mut rules = HashMap::new();
-        for (short, collection) in &config.collections {
+        for collection in config.collections.values() {
             let nsid = &collection.collection;
-            if collection.validate && !catalog.describes(nsid) {
-                return Err(CheckError::Missing {
-                    short: short.clone(),
-                    nsid: nsid.clone(),
-                });
-            }
             rules.insert(
                 nsid.clone(),
                 Rule {
@@ -288,30 +290,81 @@ fn parse(path: &Path, text: &str) -> Result<record::lexicon::Document, CheckErro
     })
 }
 
+/// The lexicons of a configuration, or every one that is wrong or missing; `built_in` ones come before
+/// those of the folders.
+pub fn lexicons(config: &Config, built_in: &[&str]) -> Result<Catalog, CheckError> {
+    let mut faults = Vec::new();
+    let mut documents = Vec::new();
+    for text in built_in {
+        documents.push(parse(Path::new("(built in)"), text)?);
+    }
+    for dir in &config.lexicons {
+        read_folder(dir, &mut documents, &mut faults);
+    }
+    // Without the files at fault, lexicons that others name may be missing.
+    if !faults.is_empty() {
+        return Err(several(faults));
+    }
+    let catalog = Catalog::new(documents).map_err(|source| CheckError::Wrong {
+        path: "(all together)".into(),
+        source,
+    })?;
+    let collections = config.collections.iter();
+    let missing = collections.filter(|(_, it)| it.validate && !catalog.describes(&it.collection));
+    faults.extend(missing.map(|(short, collection)| CheckError::Missing {
+        short: short.clone(),
+        nsid: collection.collection.clone(),
+    }));
+    match faults.is_empty() {
+        true => Ok(catalog),
+        false => Err(several(faults)),
+    }
+}
+
+/// One fault as it is, several as a list.
+fn several(mut faults: Vec<CheckError>) -> CheckError {
+    match faults.len() {
+        1 => faults.remove(0),
+        _ => CheckError::Several(faults),
+    }
+}
+
 fn read_folder(
     dir: &Path,
     documents: &mut Vec<record::lexicon::Document>,
-) -> Result<(), CheckError> {
-    let unreadable = |path: &Path| {
-        let path = path.to_owned();
-        move |source| CheckError::Unreadable { path, source }
+    faults: &mut Vec<CheckError>,
+) {
+    let entries = std::fs::read_dir(dir).and_then(|entries| {
+        let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+        paths.collect::<Result<Vec<PathBuf>, _>>()
+    });
+    let mut entries = match entries {
+        Ok(entries) => entries,
+        Err(source) => {
+            let path = dir.to_owned();
+            return faults.push(CheckError::Unreadable { path, source });
+        }
     };
-    let mut entries: Vec<PathBuf> = std::fs::read_dir(dir)
-        .map_err(unreadable(dir))?
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<Result<_, _>>()
-        .map_err(unreadable(dir))?;
     entries.sort();
     for path in entries {
         if path.is_dir() {
-            read_folder(&path, documents)?;
+            read_folder(&path, documents, faults);
         } else if path
             .extension()
             .is_some_and(|extension| extension == "json")
         {
-            let text = std::fs::read_to_string(&path).map_err(unreadable(&path))?;
-            documents.push(parse(&path, &text)?);
+            match read_file(&path) {
+                Ok(document) => documents.push(document),
+                Err(fault) => faults.push(fault),
+            }
         }
     }
-    Ok(())
+}
+
+fn read_file(path: &Path) -> Result<record::lexicon::Document, CheckError> {
+    let text = std::fs::read_to_string(path).map_err(|source| CheckError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    parse(path, &text)
 }

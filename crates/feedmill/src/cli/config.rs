@@ -1,10 +1,12 @@
 //! `feedmill init` and `feedmill check-config`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
 
 use super::{Ending, say};
-use crate::config::{Config, TEMPLATE};
-use crate::store::Plan;
+use crate::check;
+use crate::config::{Config, Overrides, TEMPLATE};
 
 /// Writes a commented file; never over one that is there.
 pub(super) fn init(file: &Path) -> Result<(), Ending> {
@@ -22,17 +24,37 @@ pub(super) fn init(file: &Path) -> Result<(), Ending> {
     Ok(())
 }
 
-/// Checks a file, its lexicons included.
-pub(super) fn check(file: &Path) -> Result<(), Ending> {
-    let config = Config::load(file)?;
-    let plan = std::sync::Arc::new(Plan::new(&config));
-    crate::check::Checker::new(&config, plan, &[])?;
-    say(&format!(
-        "{} is good: {} collections, {} feeds, {} sources",
-        file.display(),
-        config.collections.len(),
-        config.feeds.len(),
-        config.sources.len()
-    ));
-    Ok(())
+/// Arguments of `check-config`: those of `run`, so that both judge the same settings.
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The file to check
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
+impl Check {
+    /// Checks a file, its lexicons included, and lists every error of both.
+    pub(super) fn run(self) -> Result<(), Ending> {
+        let (config, faults) = Config::examine(&self.file, &self.overrides)?;
+        let mut lines: Vec<String> = faults.0.iter().map(ToString::to_string).collect();
+        let lexicons = config.as_ref().map(|config| check::lexicons(config, &[]));
+        if let Some(Err(error)) = lexicons {
+            lines.extend(error.lines());
+        }
+        match (config, lines.as_slice()) {
+            (Some(config), []) => {
+                say(&format!(
+                    "{} is good: {} collections, {} feeds, {} sources",
+                    self.file.display(),
+                    config.collections.len(),
+                    config.feeds.len(),
+                    config.sources.len()
+                ));
+                Ok(())
+            }
+            (_, [line]) => Err(line.clone().into()),
+            (_, lines) => Err(format!("{} errors\n  {}", lines.len(), lines.join("\n  ")).into()),
+        }
+    }
 }

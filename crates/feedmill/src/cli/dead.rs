@@ -9,8 +9,12 @@ use super::{Ending, say};
 use crate::check::Checker;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::dead::job::{Job, Progress, State};
 use crate::dead::{self, ReplayError};
 use crate::store::{Fate, LetterQuery, SharedStore};
+
+/// Dead letters between two lines about how far a replay of many is.
+const PROGRESS_EVERY: u64 = 100;
 
 /// What to do with dead letters.
 #[derive(Debug, Subcommand)]
@@ -64,7 +68,7 @@ pub(super) struct Filter {
     /// Only of this collection
     #[arg(long)]
     collection: Option<String>,
-    /// Only of this stage: frame, decode, verify, size, lexicon, rule, dependency
+    /// Only of this stage: frame, crash, decode, verify, size, lexicon, rule, dependency, retryable
     #[arg(long)]
     stage: Option<String>,
     /// Only of this account
@@ -116,6 +120,42 @@ impl Desk {
     }
 }
 
+impl Desk {
+    /// Replays all of a filter, says how far it is on the error stream, and stops when asked to.
+    fn replay_all(&self, checker: &Checker, query: &LetterQuery) -> Result<(), Ending> {
+        let job = Arc::new(Job::default());
+        let asked = Arc::clone(&job);
+        let signals = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        signals.spawn(async move {
+            super::run::until_asked_to_stop().await;
+            asked.stop();
+        });
+        let mut watch = |progress: &Progress| {
+            if progress.done.is_multiple_of(PROGRESS_EVERY) {
+                eprintln!("{} of {}", progress.done, progress.total);
+            }
+        };
+        let done = job.run(&*self.store, checker, &Clock::Wall, query, &mut watch);
+        signals.shutdown_background();
+        let (done_of, total) = (done.done, done.total);
+        say(&format!(
+            "{} settled, {} parked, {} buried again, {} without a record",
+            done.settled, done.parked, done.buried, done.skipped
+        ));
+        match done.state {
+            State::Failed(cause) => Err(format!("{done_of} of {total} were tried: {cause}").into()),
+            State::Stopped => {
+                say(&format!("stopped: {done_of} of {total} were tried"));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Dead {
     pub(super) fn run(self) -> Result<(), Ending> {
         let now_us = Clock::Wall.now_us();
@@ -145,16 +185,19 @@ impl Dead {
                 let desk = Desk::open(&kept)?;
                 let checker = desk.checker()?;
                 if all {
-                    let query = filter.query(None, 0)?;
-                    let done = dead::replay_all(&*desk.store, &checker, now_us, &query)?;
-                    say(&format!(
-                        "{} settled, {} parked, {} buried again, {} without a record",
-                        done.settled, done.parked, done.buried, done.skipped
-                    ));
+                    return desk.replay_all(&checker, &filter.query(None, 0)?);
                 }
                 for id in ids {
-                    let fate = dead::replay(&*desk.store, &checker, now_us, id)?;
-                    say(&format!("{id} {}", fate.word()));
+                    let done = dead::replay(&*desk.store, &checker, now_us, id)?;
+                    say(&match &done.letter {
+                        Some(letter) => format!(
+                            "{id} {}: {}: {}",
+                            done.fate.word(),
+                            letter.stage,
+                            letter.message
+                        ),
+                        None => format!("{id} {}", done.fate.word()),
+                    });
                 }
             }
             Self::Discard { kept, ids } => {

@@ -237,7 +237,7 @@ async fn watch(river: &River) {
             "{} units ({:.0}/s), lag {:.1} s, {} applied, {} filtered, {} refused",
             accounting.received,
             status.rate(Clock::Wall.now_us()),
-            status.lag_seconds(),
+            status.lag_seconds(Clock::Wall.now_us()),
             accounting.applied,
             accounting.filtered,
             accounting.dead,

@@ -45,7 +45,7 @@ impl Explain {
             };
             told = true;
             let first_read = store.first_read(&reader, &feed.name, Clock::Wall.now_us())?;
-            let answer = answer.given(&reader, first_read);
+            let answer = answer.given(&reader, first_read, config.has_whole_accounts());
             if self.json {
                 say(&serde_json::to_string(&answer)?);
             } else {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Ending, say};
 use crate::check::chain;
-use crate::config::Config;
+use crate::config::{Config, Overrides};
 use crate::identity::Resolver;
 use crate::serve::methods;
 
@@ -55,6 +55,9 @@ pub(super) struct Generate {
     /// Folder of the written lexicons
     #[arg(long, default_value = "lexicons/generated")]
     out: PathBuf,
+    /// Where clients reach us, as the server was told
+    #[arg(long, env = "PUBLIC_URL")]
+    public_url: Option<String>,
 }
 
 impl Lexicons {
@@ -80,8 +83,13 @@ fn text(lexicon: &Value) -> Result<String, Ending> {
 }
 
 impl Generate {
+    fn config(&self) -> Result<Config, Ending> {
+        let overrides = Overrides::reached_at(self.public_url.as_deref());
+        Ok(Config::load_with(&self.file, &overrides)?)
+    }
+
     fn documents(&self) -> Result<BTreeMap<String, Value>, Ending> {
-        let config = Config::load(&self.file)?;
+        let config = self.config()?;
         Ok(methods::lexicon::documents(&methods::table(&config)))
     }
 
@@ -159,7 +167,7 @@ impl Check {
         }
         let mut compared = documents.len();
         if self.network {
-            let config = Config::load(&self.generated.file)?;
+            let config = self.generated.config()?;
             let kept = kept(&config)?;
             let names: Vec<String> = kept.keys().cloned().collect();
             compared += names.len();

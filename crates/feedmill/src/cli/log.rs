@@ -1,37 +1,39 @@
 //! `feedmill log`: the log from the command line.
 //!
 //! `append`, `query`, `tail` and `list` ask a running server over HTTP, as any
-//! peer would. `replicate` and `verify` work on a file of their own.
+//! peer would. `replicate`, `conflicts` and `verify` work on a file of their own.
+
+mod append;
+mod conflicts;
+mod key;
+mod replica;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, Read as _};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use blocklog::chain::{Draft, Sealed, Tip, next};
-use blocklog::cursor::Epoch;
 use blocklog::limits::Limits;
-use blocklog::message::{Answer, AppendRequest, Fault, Reply, Request, RequestId, parse_block};
+use blocklog::message::{Fault, parse_block};
 use blocklog::replica::{Mode, Target};
-use blocklog::signature::Author;
-use blocklog::store::{LogStore as _, ReplicaStore as _};
+use blocklog::store::LogStore as _;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{Ending, runtime, say};
-use crate::clock::Clock;
-use crate::replicate::log::Log as LocalLog;
-use crate::replicate::peer::{Peer, PeerSettings, address};
-use crate::replicate::settings::LogSettings;
-use crate::replicate::sqlite::SqliteLog;
+use crate::host::Cause;
+use crate::pause::{Pauses, chance};
+use crate::reach::fetch::{Ask, FetchError, Fetcher};
+use append::ATTEMPTS_MAX;
+use key::{KEY, Keeper};
+use replicate::access::TOKEN;
+use replicate::peer::address;
+use replicate::sqlite::SqliteLog;
 
-/// The environment variable that holds the key blocks are signed with.
-const KEY: &str = "FEEDMILL_LOG_KEY";
-/// Appends tried while others write to the same feed.
-const ATTEMPTS_MAX: usize = 20;
 /// Blocks sent in one append.
 const BATCH_MAX: usize = 500;
+/// How long a server may take to answer, and how large its answer may be.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// How long `tail` waits before it asks again.
 const TAIL_PAUSE: Duration = Duration::from_millis(500);
 
@@ -40,24 +42,17 @@ const TAIL_PAUSE: Duration = Duration::from_millis(500);
 pub(super) enum Log {
     /// Append blocks to a feed; prints one position per line
     ///
-    /// FEEDMILL_LOG_KEY, 64 hexadecimal digits, signs them as the actor that is that key.
-    Append {
-        #[command(flatten)]
-        place: Place,
-        /// The feed; the actor's own where absent
-        #[arg(long)]
-        feed: Option<String>,
-        /// Who writes
-        #[arg(long, default_value = "cli")]
-        actor: String,
-        /// The namespace that the feed gets if it is new
-        #[arg(long)]
-        namespace: Option<String>,
-        /// Every line of standard input is a block; without it all of it is one
-        #[arg(long)]
-        lines: bool,
-        /// The content; standard input where absent
-        data: Option<String>,
+    /// Blocks are signed with a key that is made at first use: one for each server, or, with --file, for
+    /// each replica. FEEDMILL_LOG_KEY, 64 hexadecimal digits, is another key, --actor a name without one.
+    Append(append::Append),
+    /// Print the actor that `append` writes as
+    Actor {
+        /// The server
+        #[arg(long, default_value = "http://127.0.0.1:8080")]
+        server: String,
+        /// The file of a replica, instead of a server
+        #[arg(long, conflicts_with = "server")]
+        file: Option<PathBuf>,
     },
     /// Print blocks, one JSON line each
     Query {
@@ -87,6 +82,23 @@ pub(super) enum Log {
         #[arg(long)]
         namespace: Option<String>,
     },
+    /// Create a space; an append by somebody who may create spaces does so too
+    Create {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Delete a space with everything in it
+    Delete {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Drop the content of every block of a feed; positions and hashes stay
+    Purge {
+        #[command(flatten)]
+        place: Place,
+        /// The feed
+        feed: String,
+    },
     /// Keep a file of one's own as the replica of a space, until interrupted
     Replicate {
         #[command(flatten)]
@@ -112,6 +124,10 @@ pub(super) enum Log {
         #[arg(long)]
         once: bool,
     },
+    /// List the blocks of a replica that its authority does not have and will not take as they are
+    ///
+    /// Ends with an error if there are any.
+    Conflicts(conflicts::Conflicts),
     /// Check every hash, signature, predecessor and head of a file
     Verify {
         /// The file that holds the log
@@ -153,13 +169,27 @@ pub(super) struct Which {
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
     #[error("the server cannot be asked")]
-    Server(#[from] reqwest::Error),
+    Server(#[from] FetchError),
     #[error("{code}: {}", in_words(.0), code = .0.code())]
     Fault(Fault),
     #[error("the server's answer is none: {0}")]
     Nonsense(&'static str),
     #[error("{KEY} is not 64 hexadecimal digits")]
     Key,
+    #[error(
+        "{0} does not hold a key of 64 hexadecimal digits: restore it, or remove it to make another"
+    )]
+    KeyDamaged(PathBuf),
+    #[error("the key {0} cannot be read or made")]
+    KeyFile(PathBuf, #[source] std::io::Error),
+    #[error("there is no folder for a key: set HOME, {KEY}, or --actor")]
+    NoFolder,
+    #[error("{0} does not exist")]
+    NoFile(PathBuf),
+    #[error("the file gives the positions of {0} itself: append through its server")]
+    Authority(String),
+    #[error("{0} blocks are not at the authority: see `feedmill log conflicts {file}`", file = .1.display())]
+    Aside(usize, PathBuf),
     #[error("the feed was written to by others {ATTEMPTS_MAX} times in a row")]
     Busy,
     #[error("{0} blocks are damaged")]
@@ -183,20 +213,16 @@ impl Log {
     pub(super) fn run(self) -> Result<(), Ending> {
         crate::identity::provide_tls();
         match self {
-            Self::Append {
-                place,
-                feed,
-                actor,
-                namespace,
-                lines,
-                data,
-            } => {
-                let author = author(actor)?;
-                let feed = feed.unwrap_or_else(|| author.actor().to_owned());
-                let contents = contents(data, lines)?;
-                let work = append(&place, &author, &feed, namespace.as_deref(), &contents);
-                runtime()?.block_on(work)
+            Self::Append(append) => runtime()?.block_on(append.run()),
+            Self::Actor { server, file } => {
+                let keeper = match &file {
+                    Some(file) => Keeper::File(file),
+                    None => Keeper::Server(&server),
+                };
+                say(key::author(None, &keeper)?.actor());
+                Ok(())
             }
+            Self::Conflicts(conflicts) => conflicts.run(),
             Self::Query {
                 place,
                 which,
@@ -209,6 +235,11 @@ impl Log {
             } => runtime()?.block_on(follow(&place, &which, limit, true)),
             Self::List { place, namespace } => {
                 runtime()?.block_on(list(&place, namespace.as_deref()))
+            }
+            Self::Create { place } => runtime()?.block_on(change(&place, "create", json!({}))),
+            Self::Delete { place } => runtime()?.block_on(change(&place, "delete", json!({}))),
+            Self::Purge { place, feed } => {
+                runtime()?.block_on(change(&place, "purge", json!({"feedId": feed})))
             }
             Self::Replicate {
                 place,
@@ -236,7 +267,7 @@ impl Log {
                     .map(|target| (target, mode))
                     .chain(apart.map(|target| (target, Mode::None)))
                     .collect();
-                runtime()?.block_on(replicate(&place, &file, lanes, once))
+                runtime()?.block_on(replica::run(&place, &file, lanes, once))
             }
             Self::Verify { file, space } => verify(&file, space.as_deref()),
         }
@@ -246,12 +277,18 @@ impl Log {
 impl Place {
     async fn ask(&self, kind: &str, message: &Value) -> Result<Value, Trouble> {
         let space = address(&self.server, &self.space);
-        let answer = reqwest::Client::new()
-            .post(format!("{space}/{kind}"))
-            .json(message)
-            .send()
-            .await?;
-        let answer: Value = answer.json().await?;
+        let address = format!("{space}/{kind}");
+        let fetcher = Fetcher::of_operator(&[&address])?;
+        let token = token();
+        let mut ask = Ask::new(Cause::Command, &address).named();
+        if let Some(token) = &token {
+            ask = ask.bearing(token);
+        }
+        let ask = ask.posting(message.to_string()).within(TIMEOUT);
+        let answer: Value = fetcher
+            .fetch(ask.bytes_max(ANSWER_BYTES_MAX))
+            .await?
+            .json()?;
         match Fault::from_message(&answer) {
             Some(fault) => Err(Trouble::Fault(fault)),
             None => Ok(answer),
@@ -259,103 +296,9 @@ impl Place {
     }
 }
 
-fn author(actor: String) -> Result<Author, Trouble> {
-    match std::env::var(KEY) {
-        Err(_) => Ok(Author::named(actor)),
-        Ok(digits) => blocklog::block::Hash::from_hex(digits.trim())
-            .map(|secret| Author::keyed(secret.bytes()))
-            .ok_or(Trouble::Key),
-    }
-}
-
-fn contents(data: Option<String>, lines: bool) -> std::io::Result<Vec<Vec<u8>>> {
-    match data {
-        Some(data) => Ok(vec![data.into_bytes()]),
-        None if lines => std::io::stdin()
-            .lock()
-            .lines()
-            .map(|line| line.map(String::into_bytes))
-            .collect(),
-        None => {
-            let mut all = Vec::new();
-            std::io::stdin().lock().read_to_end(&mut all)?;
-            Ok(vec![all])
-        }
-    }
-}
-
-/// The block that the next one of a feed stands on.
-async fn tip(place: &Place, feed: &str) -> Result<Option<Tip>, Trouble> {
-    let question = json!({"requestId": "tip", "feedId": feed});
-    let answer = match place.ask("list", &question).await {
-        Err(Trouble::Fault(Fault::UnknownSpace)) => return Ok(None),
-        other => other?,
-    };
-    match Reply::parse(&answer, &place.space, &Limits::default()) {
-        Ok(Reply {
-            outcome: Ok(Answer::Feeds(mut feeds)),
-            ..
-        }) => Ok(feeds.feeds.pop().and_then(|feed| feed.tip)),
-        _ => Err(Trouble::Nonsense("no feeds")),
-    }
-}
-
-/// The next blocks of a feed, one behind the other.
-fn seal(
-    place: &Place,
-    author: &Author,
-    feed: &str,
-    mut tip: Option<Tip>,
-    contents: &[Vec<u8>],
-) -> Option<Vec<Sealed>> {
-    let timestamp_ms = u64::try_from(Clock::Wall.now_us() / 1000).unwrap_or(0);
-    let mut sealed = Vec::with_capacity(contents.len());
-    for data in contents {
-        let draft = Draft {
-            timestamp_ms,
-            data: data.clone(),
-        };
-        let block = next(&place.space, feed, tip.as_ref(), author, &draft)?;
-        tip = Some(Tip::after(tip, &block));
-        sealed.push(block);
-    }
-    Some(sealed)
-}
-
-async fn append(
-    place: &Place,
-    author: &Author,
-    feed: &str,
-    namespace: Option<&str>,
-    contents: &[Vec<u8>],
-) -> Result<(), Ending> {
-    for batch in contents.chunks(BATCH_MAX) {
-        let mut positions = None;
-        for _ in 0..ATTEMPTS_MAX {
-            let blocks = seal(place, author, feed, tip(place, feed).await?, batch)
-                .ok_or(Trouble::Nonsense("the feed has used up its sequences"))?;
-            let request = Request::Append(AppendRequest {
-                namespace: namespace.map(str::to_owned),
-                cursor: None,
-                blocks,
-            });
-            let message = request.to_message(&RequestId::text("append"));
-            match place.ask("append", &message).await {
-                // Somebody took our sequence meanwhile: stand on his block.
-                Err(Trouble::Fault(fault)) if fault.code() == "conflict" => {}
-                other => {
-                    positions = Some(other?);
-                    break;
-                }
-            }
-        }
-        let answer = positions.ok_or(Trouble::Busy)?;
-        let given = answer.get("positions").and_then(Value::as_array);
-        for position in given.ok_or(Trouble::Nonsense("no positions"))? {
-            say(&position.to_string());
-        }
-    }
-    Ok(())
+/// The token that the server asks for, if there is one.
+fn token() -> Option<String> {
+    std::env::var(TOKEN).ok().filter(|token| !token.is_empty())
 }
 
 /// Print blocks up to the end, or for ever.
@@ -374,6 +317,7 @@ async fn follow(
         },
     };
     let mut left = limit.unwrap_or(usize::MAX);
+    let mut pauses = Pauses::new(TAIL_PAUSE, Duration::from_secs(30));
     while left > 0 {
         let mut question = json!({"requestId": "query", "limit": left.min(BATCH_MAX)});
         if let Some(fields) = question.as_object_mut() {
@@ -386,6 +330,16 @@ async fn follow(
             }
         }
         let page = match place.ask("query", &question).await {
+            // The server is away, or asks us to wait: it goes on where it was.
+            Err(Trouble::Server(error)) if forever => {
+                super::complain(&error);
+                tokio::time::sleep(pauses.next(chance())).await;
+                continue;
+            }
+            Err(Trouble::Fault(Fault::Unavailable | Fault::RateLimited { .. })) if forever => {
+                tokio::time::sleep(pauses.next(chance())).await;
+                continue;
+            }
             // Who waits for a space may come before its first block.
             Err(Trouble::Fault(Fault::UnknownSpace)) if forever => {
                 cursor = json!({});
@@ -394,6 +348,7 @@ async fn follow(
             }
             other => other?,
         };
+        pauses.reset();
         let blocks = page.get("blocks").and_then(Value::as_array);
         for block in blocks.ok_or(Trouble::Nonsense("no blocks"))? {
             print(place, which, block)?;
@@ -421,6 +376,17 @@ fn print(place: &Place, which: &Which, block: &Value) -> Result<(), Trouble> {
     Ok(())
 }
 
+/// Create, delete or purge, and print how much was changed.
+async fn change(place: &Place, kind: &str, mut message: Value) -> Result<(), Ending> {
+    if let Some(fields) = message.as_object_mut() {
+        fields.insert("requestId".into(), json!(kind));
+    }
+    let answer = place.ask(kind, &message).await?;
+    let changed = answer.get("changed").ok_or(Trouble::Nonsense("no count"))?;
+    say(&json!({"space": place.space, "changed": changed}).to_string());
+    Ok(())
+}
+
 async fn list(place: &Place, namespace: Option<&str>) -> Result<(), Ending> {
     let mut after = Value::Null;
     loop {
@@ -436,60 +402,6 @@ async fn list(place: &Place, namespace: Option<&str>) -> Result<(), Ending> {
             return Ok(());
         }
     }
-}
-
-async fn replicate(
-    place: &Place,
-    file: &std::path::Path,
-    lanes: Vec<(Target, Mode)>,
-    once: bool,
-) -> Result<(), Ending> {
-    let store = Arc::new(SqliteLog::open(file)?);
-    let log = LocalLog::new(Arc::clone(&store), LogSettings::default(), Clock::Wall);
-    let url = place.server.replacen("http", "ws", 1);
-    let settings = PeerSettings {
-        url,
-        space: place.space.clone(),
-        lanes,
-    };
-    let peer = Peer::new(log, settings)?;
-    let (sender, stop) = tokio::sync::watch::channel(false);
-    let running = tokio::spawn(peer.run(stop));
-    if once {
-        while !is_whole(place, &store).await? {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    } else {
-        tokio::signal::ctrl_c().await?;
-    }
-    sender.send_replace(true);
-    running.await?;
-    let state = store.space(&place.space)?;
-    let position_max = state.map_or(0, |state| state.position_max);
-    say(&json!({"space": place.space, "maxPosition": position_max}).to_string());
-    Ok(())
-}
-
-/// Whether everything the server had a moment ago is here, and nothing waits to be sent.
-async fn is_whole(place: &Place, store: &SqliteLog) -> Result<bool, Ending> {
-    let question = json!({"requestId": "end", "tail": true});
-    let answer = place.ask("query", &question).await?;
-    let there = answer.get("maxPosition").and_then(Value::as_u64);
-    let epoch = answer.get("epoch").and_then(Value::as_str);
-    let upstream = store.upstream(&place.space)?;
-    if upstream.healing || upstream.epoch != epoch.and_then(Epoch::from_text) {
-        return Ok(false); // what is here is of another history
-    }
-    let lanes = store.lanes(&place.space)?;
-    let pulled = lanes.iter().filter(|lane| lane.mode != Mode::None);
-    let here = pulled.map(|lane| lane.after).min().unwrap_or(0);
-    let max = blocklog::page::PageMax {
-        blocks: 1,
-        bytes: 1,
-    };
-    let waits = store.pending(&place.space, None, &[], max)?;
-    let resolved = lanes.iter().all(|lane| lane.resolved);
-    Ok(resolved && waits.is_empty() && there.is_some_and(|there| here >= there))
 }
 
 fn verify(file: &std::path::Path, only: Option<&str>) -> Result<(), Ending> {

@@ -1,5 +1,6 @@
 //! The command line: one verb, one file.
 
+mod backup;
 mod bench;
 mod config;
 mod dead;
@@ -9,8 +10,10 @@ mod kept;
 mod lexicons;
 mod log;
 mod publish;
+mod repair;
 mod run;
 mod simulate;
+mod status;
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -42,17 +45,22 @@ enum Verb {
         #[arg(default_value = "feedmill.toml")]
         file: PathBuf,
     },
-    /// Check a configuration file and say what is wrong with it
-    CheckConfig {
-        /// The file to check
-        file: PathBuf,
-    },
+    /// Check a configuration file, with the environment as `run` reads it, and list every error
+    CheckConfig(config::Check),
+    /// Say how a running process is and what is wrong; exit code 1 if anything is
+    Status(status::Status),
+    /// Copy the store, search index, labels and log into a new folder, also while a server runs
+    Backup(backup::Backup),
+    /// Put the files of a backup back; existing files are never overwritten
+    Restore(backup::Backup),
+    /// Give records that were stored under a wrong clock their right times
+    RepairClock(repair::RepairClock),
     /// Dead letters: list, show, replay, discard
     #[command(subcommand)]
     Dead(dead::Dead),
     /// Say why a record is, or is not, in a reader's feed
     Explain(explain::Explain),
-    /// The log: append, query, tail, list, replicate, verify
+    /// The log: append, query, tail, list, replicate, conflicts, verify
     #[command(subcommand)]
     Log(log::Log),
     /// Lexicons of our methods, for code generators
@@ -77,8 +85,15 @@ pub fn main() -> ExitCode {
         Verb::Run(run) => run.run(crate::river::Role::All),
         Verb::Ingest(run) => run.run(crate::river::Role::Ingest),
         Verb::Serve(run) => run.run(crate::river::Role::Serve),
+        Verb::Status(status) => match status.run() {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Verb::Init { file } => config::init(&file),
-        Verb::CheckConfig { file } => config::check(&file),
+        Verb::CheckConfig(check) => check.run(),
+        Verb::Backup(backup) => backup.back_up(),
+        Verb::Restore(backup) => backup.restore(),
+        Verb::RepairClock(repair) => repair.run(),
         Verb::Dead(dead) => dead.run(),
         Verb::Explain(explain) => explain.run(),
         Verb::Log(log) => log.run(),
@@ -120,6 +135,11 @@ pub(crate) fn say(line: &str) {
     }
 }
 
+/// Replaces what is logged.
+type Relog = Box<dyn Fn(tracing_subscriber::EnvFilter) -> bool + Send + Sync>;
+
+static RELOG: std::sync::OnceLock<Relog> = std::sync::OnceLock::new();
+
 /// Logs to standard error; `RUST_LOG` chooses what.
 pub(crate) fn log(default: &str) {
     let filter =
@@ -130,11 +150,25 @@ pub(crate) fn log(default: &str) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
     // A second call, as in tests, keeps the first.
-    drop(if plain {
-        builder.try_init()
+    if plain {
+        let builder = builder.with_filter_reloading();
+        let handle = builder.reload_handle();
+        if builder.try_init().is_ok() {
+            drop(RELOG.set(Box::new(move |filter| handle.reload(filter).is_ok())));
+        }
     } else {
-        builder.json().try_init()
-    });
+        let builder = builder.json().with_filter_reloading();
+        let handle = builder.reload_handle();
+        if builder.try_init().is_ok() {
+            drop(RELOG.set(Box::new(move |filter| handle.reload(filter).is_ok())));
+        }
+    }
+}
+
+/// Logs from now on what a configuration says; false if `RUST_LOG` decides it.
+pub(crate) fn relog(logging: &str) -> bool {
+    let chosen = std::env::var_os("RUST_LOG").is_some();
+    !chosen && RELOG.get().is_some_and(|relog| relog(logging.into()))
 }
 
 /// Says how many threads answer sockets, as everywhere where tokio is used.

@@ -5,14 +5,18 @@
 //! host alone.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::{Ending, say};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Overrides};
+use crate::host::Cause;
 use crate::identity::Resolver;
+use crate::reach::fetch::{Ask, Fetcher, PAGE_BYTES_MAX};
 
 /// The environment variable that holds the app password.
 const PASSWORD: &str = "FEEDMILL_APP_PASSWORD";
@@ -34,6 +38,9 @@ pub(super) struct Account {
     /// The account that publishes: its handle or DID
     #[arg(long)]
     account: String,
+    /// Where clients reach us, as the server was told
+    #[arg(long, env = "PUBLIC_URL")]
+    public_url: Option<String>,
     /// The account's host, instead of the one its DID document names
     #[arg(long)]
     pds: Option<String>,
@@ -64,9 +71,14 @@ pub(super) struct Unpublish {
     account: Account,
 }
 
+/// How long the account's host may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A session with the account's host.
 struct Session {
-    client: reqwest::Client,
+    fetcher: Arc<Fetcher>,
+    /// The operator named the host.
+    is_named: bool,
     host: String,
     did: String,
     token: String,
@@ -132,7 +144,10 @@ impl Unpublish {
 
 impl Account {
     fn config(&self) -> Result<Config, Ending> {
-        let config = Config::load(&self.file)?;
+        let config = Config::load_with(
+            &self.file,
+            &Overrides::reached_at(self.public_url.as_deref()),
+        )?;
         if !config.feeds.contains_key(&self.feed) {
             let known: Vec<&str> = config.feeds.keys().map(String::as_str).collect();
             return Err(format!("no feed {:?}; there are: {}", self.feed, known.join(", ")).into());
@@ -150,24 +165,27 @@ impl Account {
     async fn session(&self, config: &Config) -> Result<Session, Ending> {
         let password = std::env::var(PASSWORD)
             .map_err(|_| format!("set {PASSWORD} to an app password of {}", self.account))?;
-        let resolver = Resolver::new(config)?;
-        let (client, host) = match &self.pds {
-            Some(pds) => {
-                let timeout = std::time::Duration::from_secs(30);
-                let client = resolver.reach().named_client(timeout, &[pds])?;
-                (client, pds.trim_end_matches('/').to_owned())
-            }
+        let fetcher = Fetcher::new(config, Clock::Wall)?;
+        let fetcher = match &self.pds {
+            Some(pds) => fetcher.naming(pds)?,
+            None => fetcher,
+        };
+        let fetcher = Arc::new(fetcher);
+        let resolver = Resolver::with(config, Arc::clone(&fetcher));
+        let host = match &self.pds {
+            Some(pds) => pds.trim_end_matches('/').to_owned(),
             None => {
                 let did = match record::ids::Did::is_valid(&self.account) {
                     true => Some(self.account.clone()),
                     false => resolver.did_of(&self.account).await?,
                 };
                 let did = did.ok_or_else(|| format!("{:?} is nobody's handle", self.account))?;
-                (resolver.client().clone(), resolver.host(&did).await?)
+                resolver.host(&did).await?
             }
         };
         let mut session = Session {
-            client,
+            fetcher,
+            is_named: self.pds.is_some(),
             host,
             did: String::new(),
             token: String::new(),
@@ -189,14 +207,15 @@ impl Account {
 impl Session {
     async fn call(&self, method: &str, body: &Value) -> Result<Value, Ending> {
         let address = format!("{}/xrpc/{method}", self.host);
-        let mut request = self.client.post(address).json(body);
-        if !self.token.is_empty() {
-            request = request.bearer_auth(&self.token);
-        }
-        let response = request.send().await?;
-        let status = response.status();
-        let answer: Value = response.json().await.unwrap_or_default();
-        if status.is_success() {
+        let ask = Ask::new(Cause::Command, &address).posting(body.to_string());
+        let ask = ask.bearing(&self.token).within(TIMEOUT);
+        let ask = match self.is_named {
+            true => ask.named(),
+            false => ask,
+        };
+        let reply = self.fetcher.fetch(ask.bytes_max(PAGE_BYTES_MAX)).await?;
+        let (status, answer) = (reply.status, reply.json::<Value>().unwrap_or_default());
+        if reply.is_success() {
             return Ok(answer);
         }
         let word = |name: &str| {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::fault::Found;
 use super::rule::{Requires, Rule};
 
 /// One collection.
@@ -107,16 +108,17 @@ impl Relation {
         Some(format!("{absent}!({field} in [{}])", texts.join(", ")))
     }
 
-    fn fault(&self) -> Option<(&'static str, String)> {
-        if self.group_by.is_some() == self.groups.is_empty() {
-            let problem = "group_by and groups are set together or not at all";
-            return Some(("group_by", problem.into()));
+    fn faults(&self, key: &str, found: &mut Found) {
+        let together = self.group_by.is_some() != self.groups.is_empty();
+        found.unless(together, format!("{key}.group_by"), || {
+            "group_by and groups are set together or not at all".into()
+        });
+        for name in self.groups.keys() {
+            let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric());
+            found.unless(plain, format!("{key}.groups"), || {
+                format!("{name:?} is not a group's name: letters and digits")
+            });
         }
-        let odd =
-            |name: &&String| !name.chars().all(|c| c.is_ascii_alphanumeric()) || name.is_empty();
-        let name = self.groups.keys().find(odd)?;
-        let problem = format!("{name:?} is not a group's name: letters and digits");
-        Some(("groups", problem))
     }
 }
 
@@ -141,7 +143,10 @@ pub enum Distinct {
 
 /// Which field tells a record's time.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "takes a field name, or false for the moment of first sight"
+)]
 pub enum TimeField {
     /// A dotted path.
     Path(String),
@@ -209,29 +214,33 @@ fn subject_uri() -> String {
     "subject.uri".into()
 }
 
-/// The first relation or reference that names no collection.
-pub(super) fn relations_fault(
-    collections: &BTreeMap<String, Collection>,
-) -> Option<(String, String)> {
-    collections.iter().find_map(|(short, collection)| {
+/// Relations and references that name no collection, and NSIDs with two short names.
+pub(super) fn faults(collections: &BTreeMap<String, Collection>, found: &mut Found) {
+    for (short, collection) in collections {
         let relations = collection.relations.iter();
+        for (name, relation) in relations.clone() {
+            relation.faults(&format!("collections.{short}.relations.{name}"), found);
+        }
         let relations = relations.map(|(name, it)| ("relations", name, &it.collection));
         let references = collection.references.iter();
         let references = references.map(|(name, it)| ("references", name, &it.collection));
-        let grouping = collection.relations.iter();
-        let mut grouping = grouping.filter_map(|(name, it)| Some((name, it.fault()?)));
-        if let Some((name, (key, problem))) = grouping.next() {
-            let key = format!("collections.{short}.relations.{name}.{key}");
-            return Some((key, problem));
+        for (table, name, named) in relations.chain(references) {
+            let key = format!("collections.{short}.{table}.{name}.collection");
+            found.unless(collections.contains_key(named), key, || {
+                format!("{named:?} is not a collection's short name")
+            });
         }
-        let (table, name, named) = relations
-            .chain(references)
-            .find(|(_, _, named)| !collections.contains_key(*named))?;
-        Some((
-            format!("collections.{short}.{table}.{name}.collection"),
-            format!("{named:?} is not a collection's short name"),
-        ))
-    })
+        let same = |(other, it): &(&String, &Collection)| {
+            *other < short && it.collection == collection.collection
+        };
+        if let Some((other, _)) = collections.iter().find(same) {
+            let nsid = &collection.collection;
+            let problem = format!(
+                "{nsid} has a short name already, {other:?}; a collection has one, so remove one of the two"
+            );
+            found.add(format!("collections.{short}.collection"), problem);
+        }
+    }
 }
 
 fn yes() -> bool {
@@ -251,38 +260,27 @@ impl Collection {
         }
     }
 
-    pub(super) fn fault(&self, short: &str) -> Option<(String, String)> {
-        let at = |key: &str, problem: String| Some((format!("collections.{short}.{key}"), problem));
+    pub(super) fn faults(&self, short: &str, found: &mut Found) {
+        let at = |key: &str| format!("collections.{short}.{key}");
         let mut chars = short.chars();
         let first = chars.next().is_some_and(|c| c.is_ascii_alphabetic());
-        if !first || !chars.all(|c| c.is_ascii_alphanumeric()) {
-            return Some((
-                format!("collections.{short}"),
-                "a short name is letters and digits, beginning with a letter".into(),
-            ));
-        }
-        if record::ids::Nsid::parse(&self.collection).is_err() {
-            return at(
-                "collection",
-                format!("{:?} is not an NSID", self.collection),
-            );
-        }
-        if self.time == TimeField::Seen(true) {
-            return at(
-                "time",
-                "takes a field name, or false for the moment of first sight".into(),
-            );
-        }
+        let plain = first && chars.all(|c| c.is_ascii_alphanumeric());
+        found.unless(plain, format!("collections.{short}"), || {
+            "a short name is letters and digits, beginning with a letter".into()
+        });
+        let is_nsid = record::ids::Nsid::parse(&self.collection).is_ok();
+        found.unless(is_nsid, at("collection"), || {
+            format!("{:?} is not an NSID", self.collection)
+        });
+        found.unless(self.time != TimeField::Seen(true), at("time"), || {
+            "takes a field name, or false for the moment of first sight".into()
+        });
         for (field, queryable) in &self.queryable {
-            if let Some(kind) = &queryable.kind
-                && kind != "range"
-            {
-                return at(
-                    &format!("queryable.{field}"),
-                    format!("{kind:?} is not a type; leave it out, or use \"range\""),
-                );
+            if let Some(kind) = &queryable.kind {
+                found.unless(kind == "range", at(&format!("queryable.{field}")), || {
+                    format!("{kind:?} is not a type; leave it out, or use \"range\"")
+                });
             }
         }
-        None
     }
 }

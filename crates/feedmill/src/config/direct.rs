@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Config;
+use super::fault::Found;
 use super::feed::{Feed, Follow};
 
 /// The direct API. It is served if at least one collection is direct.
@@ -59,56 +60,43 @@ impl Default for Direct {
 }
 
 impl Direct {
-    pub(super) fn fault(&self, config: &Config) -> Option<(String, String)> {
-        let at = |key: &str, problem: &str| Some((format!("direct.{key}"), problem.to_owned()));
-        for (short, collection) in &config.collections {
-            let both = config.collections.values().any(|other| {
-                other.collection == collection.collection && other.direct != collection.direct
-            });
-            if both {
-                return Some((
-                    format!("collections.{short}.direct"),
-                    format!(
-                        "{} is direct under one name and from the network under another",
-                        collection.collection
-                    ),
-                ));
-            }
-        }
-        if self.follow_many_min > self.follow_many_max {
-            return at("follow_many_min", "is greater than follow_many_max");
-        }
+    pub(super) fn faults(&self, config: &Config, found: &mut Found) {
+        let ordered = self.follow_many_min <= self.follow_many_max;
+        found.unless(ordered, "direct.follow_many_min", || {
+            "is greater than follow_many_max".into()
+        });
         for (key, field) in [("actor", &self.actor), ("id", &self.id)] {
-            if field.is_empty() || field.contains('.') {
-                return at(key, "must be the name of a field at the top of the record");
+            let is_name = !field.is_empty() && !field.contains('.');
+            found.unless(is_name, format!("direct.{key}"), || {
+                "must be the name of a field at the top of the record".into()
+            });
+        }
+        two_subjects(config, found);
+        if let Some(name) = self.feed.as_deref() {
+            let problem = match config.feeds.get(name) {
+                None => Some("is not the name of a feed"),
+                Some(feed) => config.unread_directly(feed),
+            };
+            if let Some(problem) = problem {
+                found.add("direct.feed", problem);
             }
         }
-        if let Some((short, problem)) = two_subjects(config) {
-            return Some((format!("collections.{short}.direct"), problem));
-        }
-        let name = self.feed.as_deref()?;
-        let problem = match config.feeds.get(name) {
-            None => Some("is not the name of a feed"),
-            Some(feed) => config.unread_directly(feed),
-        };
-        at("feed", problem?)
     }
 }
 
 /// A follow is written at one path, so all feeds must look for it there.
-fn two_subjects(config: &Config) -> Option<(String, String)> {
+fn two_subjects(config: &Config, found: &mut Found) {
     let follows = config.direct_follows();
-    let mut uses = follows.iter();
-    uses.find_map(|one| {
-        let other = follows
-            .iter()
-            .find(|other| other.collection == one.collection && other.subject != one.subject)?;
-        let problem = format!(
-            "feeds read its follows at {:?} and at {:?}; written directly, they have one place",
-            one.subject, other.subject
-        );
-        Some((one.collection.clone(), problem))
-    })
+    for (index, one) in follows.iter().enumerate() {
+        let mut before = follows.iter().take(index);
+        if let Some(other) = before.find(|other| other.collection == one.collection) {
+            let problem = format!(
+                "feeds read its follows at {:?} and at {:?}; written directly, they have one place",
+                other.subject, one.subject
+            );
+            found.add(format!("collections.{}.direct", one.collection), problem);
+        }
+    }
 }
 
 impl Config {

@@ -2,10 +2,13 @@
 //! under which keys each target is published.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
 
 use super::Collection;
+use super::fault::Found;
+use super::form::{OneOrMany, TextOr};
 use super::merge::{Shown, span_us};
 use crate::expression::Expression;
 
@@ -37,6 +40,10 @@ pub struct Feed {
     /// How long a group of merged records stays open after its first, e.g. `2m`.
     #[serde(default)]
     window: Option<String>,
+    /// Records of one author and merge key that are merged, the oldest first; each of the others is
+    /// an activity of its own.
+    #[serde(default = "thing")]
+    pub thing_max: NonZeroUsize,
     /// How merged records are shown.
     #[serde(default)]
     pub activity: Option<Shown>,
@@ -66,27 +73,9 @@ pub enum Beyond {
     End,
 }
 
-#[derive(Debug, Clone, Deserialize, Serialize)]
-#[serde(untagged)]
-enum OneOrMany<T> {
-    // The list first: a table can be read from a list of its values too, and would be.
-    Many(Vec<T>),
-    One(T),
-}
-
-#[derive(Debug, Clone, Deserialize, Serialize)]
-#[serde(untagged)]
-enum FollowForm {
-    Short(String),
-    Full(Follow),
-}
-
-#[derive(Debug, Clone, Deserialize, Serialize)]
-#[serde(untagged)]
-enum TargetForm {
-    Short(String),
-    Full(TargetTable),
-}
+/// The collection's short name, or all there is to say.
+type FollowForm = TextOr<Follow>;
+type TargetForm = TextOr<TargetTable>;
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -133,11 +122,22 @@ pub struct Target {
     pub activity: String,
 }
 
+/// The collections whose records a Bluesky client shows in a feed.
+pub const POST: &str = "app.bsky.feed.post";
+pub const REPOST: &str = "app.bsky.feed.repost";
+
 /// How long a group of merged records stays open where the file does not say.
 const WINDOW: &str = "2m";
 
+fn table(form: &TargetForm) -> Option<&TargetTable> {
+    match form {
+        TargetForm::Text(_) => None,
+        TargetForm::Table(table) => Some(table),
+    }
+}
+
 fn follow() -> OneOrMany<FollowForm> {
-    OneOrMany::One(FollowForm::Short("follow".into()))
+    OneOrMany::One(FollowForm::Text("follow".into()))
 }
 
 fn subject() -> String {
@@ -148,15 +148,20 @@ fn items() -> u32 {
     200
 }
 
-impl FollowForm {
-    fn meant(&self) -> Follow {
-        match self {
-            Self::Short(collection) => Follow {
-                collection: collection.clone(),
-                subject: subject(),
-            },
-            Self::Full(follow) => follow.clone(),
-        }
+/// A thing is read whole when one of its records changes, so this bounds what one author costs.
+const THING_MAX: usize = 100_000;
+
+fn thing() -> NonZeroUsize {
+    NonZeroUsize::new(1000).expect("it is not zero")
+}
+
+fn meant(form: &FollowForm) -> Follow {
+    match form {
+        FollowForm::Text(collection) => Follow {
+            collection: collection.clone(),
+            subject: subject(),
+        },
+        FollowForm::Table(follow) => follow.clone(),
     }
 }
 
@@ -164,14 +169,14 @@ impl Feed {
     /// Where follows come from.
     pub fn follows(&self) -> Vec<Follow> {
         match &self.follow {
-            OneOrMany::One(form) => vec![form.meant()],
-            OneOrMany::Many(forms) => forms.iter().map(FollowForm::meant).collect(),
+            OneOrMany::One(form) => vec![meant(form)],
+            OneOrMany::Many(forms) => forms.iter().map(meant).collect(),
         }
     }
 
     /// Where mutes and blocks come from.
     pub fn hides(&self) -> Vec<Follow> {
-        self.hide.iter().map(FollowForm::meant).collect()
+        self.hide.iter().map(meant).collect()
     }
 
     /// Which records are delivered.
@@ -179,7 +184,7 @@ impl Feed {
         self.targets
             .iter()
             .map(|form| match form {
-                TargetForm::Short(collection) => Target {
+                TargetForm::Text(collection) => Target {
                     collection: collection.clone(),
                     keys: vec!["author".into()],
                     max_items: self.max_items,
@@ -188,7 +193,7 @@ impl Feed {
                     union: Vec::new(),
                     activity: collection.clone(),
                 },
-                TargetForm::Full(table) => Target {
+                TargetForm::Table(table) => Target {
                     collection: table.collection.clone(),
                     keys: table.keys.clone().unwrap_or_else(|| vec!["author".into()]),
                     max_items: table.max_items.unwrap_or(self.max_items),
@@ -213,41 +218,39 @@ impl Feed {
         self.max_items
     }
 
-    /// What makes no sense about merging, with its key.
-    fn merge_fault(&self, collections: &BTreeMap<String, Collection>) -> Option<(String, String)> {
-        let at = |key: &str, problem: &str| Some((key.to_owned(), problem.to_owned()));
+    /// What makes no sense about merging, with the key within the feed.
+    fn merge_faults(&self, collections: &BTreeMap<String, Collection>, found: &mut Found) {
         let window = self.window.as_deref().unwrap_or(WINDOW);
-        if span_us(window).is_none() {
-            return at(
-                "window",
-                "is a number and its unit, such as \"90s\", \"2m\" or \"1h\"",
+        found.unless(span_us(window).is_some(), "window", || {
+            "is a number and its unit, such as \"90s\", \"2m\" or \"1h\"".into()
+        });
+        let few = self.thing_max.get() <= THING_MAX;
+        found.unless(few, "thing_max", || "must lie between 1 and 100000".into());
+        let tables = || self.targets.iter().filter_map(table);
+        if tables().any(|table| table.merge.is_some()) {
+            found.unless(!self.mixed, "mixed", || {
+                "a merged feed is one order already; leave it out".into()
+            });
+            found.unless(
+                tables().all(|table| table.max_items.is_none()),
+                "targets",
+                || "a merged feed has one max_items, its own".into(),
             );
-        }
-        if self.window_us().is_some() {
-            if self.mixed {
-                return at("mixed", "a merged feed is one order already; leave it out");
+            if let Some(shown) = &self.activity {
+                shown.faults(collections, found);
             }
-            let tables = self.targets.iter();
-            let capped = |form: &TargetForm| matches!(form, TargetForm::Full(table) if table.max_items.is_some());
-            if tables.into_iter().any(capped) {
-                return at("targets", "a merged feed has one max_items, its own");
-            }
-            let (key, problem) = self.activity.as_ref()?.fault(collections)?;
-            return Some((format!("activity.{key}"), problem));
+            return;
         }
-        if self.window.is_some() || self.activity.is_some() {
-            let key = if self.window.is_some() {
-                "window"
-            } else {
-                "activity"
-            };
-            return at(key, "needs a target with `merge`");
+        for (key, is_set) in [
+            ("window", self.window.is_some()),
+            ("activity", self.activity.is_some()),
+        ] {
+            found.unless(!is_set, key, || "needs a target with `merge`".into());
         }
-        let named = |form: &TargetForm| matches!(form, TargetForm::Full(table) if !table.union.is_empty() || table.activity.is_some());
-        self.targets.iter().any(named).then(|| {
-            let problem = "union and activity need a target with `merge`";
-            ("targets".to_owned(), problem.to_owned())
-        })
+        let names = |table: &TargetTable| !table.union.is_empty() || table.activity.is_some();
+        found.unless(!tables().any(names), "targets", || {
+            "union and activity need a target with `merge`".into()
+        });
     }
 
     /// Other keys for some records, in order.
@@ -255,76 +258,110 @@ impl Feed {
         &self.rules
     }
 
-    /// The first expression that cannot be used, with its key.
-    fn expression_fault(&self) -> Option<(String, String)> {
+    /// Expressions that cannot be used, with the key within the feed.
+    fn expression_faults(&self, found: &mut Found) {
         for (index, rule) in self.rules.iter().enumerate() {
-            if rule.keys.is_empty() {
-                return Some((format!("rule.{index}.keys"), "names no key".into()));
-            }
+            found.unless(!rule.keys.is_empty(), format!("rule.{index}.keys"), || {
+                "names no key".into()
+            });
             if let Err(error) = Expression::condition(&rule.when) {
-                return Some((format!("rule.{index}.when"), error.to_string()));
+                found.add(format!("rule.{index}.when"), error.to_string());
             }
         }
-        self.targets()
-            .iter()
-            .enumerate()
-            .find_map(|(index, target)| {
-                let error = Expression::condition(target.condition.as_ref()?).err()?;
-                Some((format!("targets.{index}.where"), error.to_string()))
-            })
+        for (index, target) in self.targets().iter().enumerate() {
+            let condition = target.condition.as_deref();
+            if let Some(Err(error)) = condition.map(Expression::condition) {
+                found.add(format!("targets.{index}.where"), error.to_string());
+            }
+        }
     }
 
-    pub(super) fn fault(
+    /// What a Bluesky client cannot show of a feed that it is to show.
+    fn publish_faults(&self, collections: &BTreeMap<String, Collection>, found: &mut Found) {
+        let Some(uri) = &self.publish_as else {
+            return;
+        };
+        let record = uri.strip_prefix("at://did:");
+        if !record.is_some_and(|rest| rest.contains("/app.bsky.feed.generator/")) {
+            let example = "at://did:plc:abc/app.bsky.feed.generator/name";
+            let problem = format!("{uri:?} is not a URI such as {example:?}");
+            found.add("publish_as", problem);
+        }
+        if self.window_us().is_some() {
+            let problem = "a Bluesky client shows posts and reposts, and this feed is merged";
+            found.add("publish_as", problem);
+            return;
+        }
+        // A feed that is not mixed shows its first target there.
+        let count = if self.mixed { usize::MAX } else { 1 };
+        for target in self.targets().iter().take(count) {
+            let Some(collection) = collections.get(&target.collection) else {
+                continue; // said of `targets`
+            };
+            let nsid = collection.collection.as_str();
+            found.unless([POST, REPOST].contains(&nsid), "publish_as", || {
+                format!("a Bluesky client shows {POST} and {REPOST}, and this feed shows {nsid}")
+            });
+        }
+    }
+
+    pub(super) fn faults(
         &self,
         name: &str,
         collections: &BTreeMap<String, Collection>,
-    ) -> Option<(String, String)> {
-        let known = || {
-            let names: Vec<&str> = collections.keys().map(String::as_str).collect();
-            names.join(", ")
+        found: &mut Found,
+    ) {
+        let mut within = Found::default();
+        self.publish_faults(collections, &mut within);
+        self.name_faults(collections, &mut within);
+        self.expression_faults(&mut within);
+        self.merge_faults(collections, &mut within);
+        for (key, problem) in within.0 {
+            found.add(format!("feeds.{name}.{key}"), problem);
+        }
+    }
+
+    /// Collections that are not there, and targets that show nothing.
+    fn name_faults(&self, collections: &BTreeMap<String, Collection>, found: &mut Found) {
+        let unknown = |short: &str| {
+            let known: Vec<&str> = collections.keys().map(String::as_str).collect();
+            let known = known.join(", ");
+            format!("{short:?} is not a collection's short name ({known})")
         };
-        let at = |key: &str, problem: String| Some((format!("feeds.{name}.{key}"), problem));
-        if let Some(uri) = &self.publish_as {
-            let record = uri.strip_prefix("at://did:");
-            if !record.is_some_and(|rest| rest.contains("/app.bsky.feed.generator/")) {
-                let example = "at://did:plc:abc/app.bsky.feed.generator/name";
-                return at(
-                    "publish_as",
-                    format!("{uri:?} is not a URI such as {example:?}"),
-                );
-            }
-        }
-        if self.targets.is_empty() {
-            return at("targets", "names no collection".into());
-        }
+        found.unless(!self.targets.is_empty(), "targets", || {
+            "names no collection".into()
+        });
         for (key, follows) in [("follow", self.follows()), ("hide", self.hides())] {
             for follow in follows {
-                if !collections.contains_key(&follow.collection) {
-                    let short = follow.collection;
-                    return at(
-                        key,
-                        format!("{short:?} is not a collection's short name ({})", known()),
-                    );
-                }
+                let short = &follow.collection;
+                found.unless(collections.contains_key(short), key, || unknown(short));
             }
         }
-        for target in self.targets() {
+        let targets = self.targets();
+        for (index, target) in targets.iter().enumerate() {
             let short = &target.collection;
-            if !collections.contains_key(short) {
-                return at(
-                    "targets",
-                    format!("{short:?} is not a collection's short name ({})", known()),
-                );
-            }
-            if target.keys.is_empty() {
-                return at("targets", format!("{short:?} is published under no key"));
-            }
-            if target.max_items == 0 || target.max_items > 100_000 {
-                return at("max_items", "must lie between 1 and 100000".into());
-            }
+            let mut before = targets.iter().take(index);
+            found.unless(
+                before.all(|other| other.collection != *short),
+                "targets",
+                || {
+                    format!(
+                        "names {short:?} twice; name it once with all its keys, \
+                         and give some records other keys by `rule`"
+                    )
+                },
+            );
+            found.unless(collections.contains_key(short), "targets", || {
+                unknown(short)
+            });
+            found.unless(!target.keys.is_empty(), "targets", || {
+                format!("{short:?} is published under no key")
+            });
+            found.unless(
+                (1..=100_000).contains(&target.max_items),
+                "max_items",
+                || "must lie between 1 and 100000".into(),
+            );
         }
-        self.expression_fault()
-            .or_else(|| self.merge_fault(collections))
-            .and_then(|(key, problem)| at(&key, problem))
     }
 }

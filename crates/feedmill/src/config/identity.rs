@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::fault::Found;
+
 /// Names of accounts, and requests to hosts that others name.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -11,6 +13,8 @@ pub struct Identity {
     pub allow_private: Option<bool>,
     /// Handles that no stream told us of are resolved by DNS and HTTPS.
     pub handles: bool,
+    /// Handles that are being resolved at once; twice as many requests wait, and more are refused.
+    pub handles_max: usize,
     /// The DNS server to ask, with its port; the system's unless set.
     pub dns_server: Option<String>,
 }
@@ -20,17 +24,22 @@ impl Default for Identity {
         Self {
             allow_private: None,
             handles: true,
+            handles_max: 32,
             dns_server: None,
         }
     }
 }
 
 impl Identity {
-    pub(super) fn fault(&self) -> Option<(String, String)> {
-        let server = self.dns_server.as_ref()?;
-        server.parse::<std::net::SocketAddr>().is_err().then(|| {
-            let problem = format!("{server:?} is not an address and port such as \"1.1.1.1:53\"");
-            ("identity.dns_server".to_owned(), problem)
-        })
+    pub(super) fn faults(&self, found: &mut Found) {
+        found.unless(self.handles_max > 0, "identity.handles_max", || {
+            "must be at least 1; set handles = false to resolve none".into()
+        });
+        if let Some(server) = &self.dns_server {
+            let is_address = server.parse::<std::net::SocketAddr>().is_ok();
+            found.unless(is_address, "identity.dns_server", || {
+                format!("{server:?} is not an address and port such as \"1.1.1.1:53\"")
+            });
+        }
     }
 }

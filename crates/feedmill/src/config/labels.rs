@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::fault::Found;
+
 /// Labels beside records and profiles.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -49,29 +51,34 @@ impl Labels {
         self.defaults.clone().unwrap_or_else(|| all().collect())
     }
 
-    pub(super) fn fault(&self) -> Option<(String, String)> {
+    pub(super) fn faults(&self, found: &mut Found) {
         for (index, source) in self.sources.iter().enumerate() {
             let at = |key: &str| format!("labels.source.{index}.{key}");
-            if !record::ids::Did::is_valid(&source.did) {
-                return Some((at("did"), format!("{:?} is not a DID", source.did)));
-            }
-            let before = self.sources.iter().take(index);
-            if before.into_iter().any(|other| other.did == source.did) {
-                return Some((at("did"), format!("{:?} stands here twice", source.did)));
-            }
+            found.unless(record::ids::Did::is_valid(&source.did), at("did"), || {
+                format!("{:?} is not a DID", source.did)
+            });
+            let mut before = self.sources.iter().take(index);
+            found.unless(
+                before.all(|other| other.did != source.did),
+                at("did"),
+                || format!("{:?} stands here twice", source.did),
+            );
             let schemes = ["ws://", "wss://", "http://", "https://"];
-            if let Some(url) = &source.endpoint
-                && !schemes.iter().any(|scheme| url.starts_with(scheme))
-            {
-                return Some((at("endpoint"), format!("{url:?} is not an address")));
+            if let Some(url) = &source.endpoint {
+                let known = schemes.iter().any(|scheme| url.starts_with(scheme));
+                found.unless(known, at("endpoint"), || {
+                    format!("{url:?} is not an address")
+                });
             }
         }
-        let unknown = |did: &&String| !self.sources.iter().any(|source| source.did == **did);
-        if let Some(did) = self.defaults.iter().flatten().find(unknown) {
-            let problem = format!("{did:?} is none of the labelers listened to");
-            return Some(("labels.defaults".into(), problem));
+        for did in self.defaults.iter().flatten() {
+            let known = self.sources.iter().any(|source| source.did == *did);
+            found.unless(known, "labels.defaults", || {
+                format!("{did:?} is none of the labelers listened to")
+            });
         }
-        (self.per_request_max == 0)
-            .then(|| ("labels.per_request_max".into(), "must be at least 1".into()))
+        found.unless(self.per_request_max > 0, "labels.per_request_max", || {
+            "must be at least 1".into()
+        });
     }
 }

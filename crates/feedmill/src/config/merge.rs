@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Collection;
+use super::fault::Found;
 
 /// How a merged feed shows its activities, and by what they may be filtered.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
@@ -42,13 +43,14 @@ impl Default for Shown {
 }
 
 /// Fields of an activity that are ours.
-const FIELDS: [&str; 7] = [
+const FIELDS: [&str; 8] = [
     "id",
     "activityType",
     "createdAt",
     "time_us",
     "user",
     "records",
+    "hasMoreRecords",
     "actorId",
 ];
 /// Parameters of `getFollowingFeed` that are ours.
@@ -64,57 +66,50 @@ const PARAMETERS: [&str; 8] = [
 ];
 
 impl Shown {
-    /// The first thing that makes no sense: its key and why.
-    pub(super) fn fault(
-        &self,
-        collections: &BTreeMap<String, Collection>,
-    ) -> Option<(String, String)> {
+    /// What makes no sense, with the key within the feed.
+    pub(super) fn faults(&self, collections: &BTreeMap<String, Collection>, found: &mut Found) {
         let word = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric());
         let taken = |name: &str| FIELDS.contains(&name) || self.filter.contains_key(name);
         for (key, name) in [("subject", &self.subject), ("union", &self.union)] {
-            if !word(name) || taken(name) {
-                return Some((
-                    key.into(),
-                    format!(
-                        "{name:?} cannot name a field: take letters and digits, none of {}, and no filter's name",
-                        FIELDS.join(", ")
-                    ),
-                ));
-            }
+            found.unless(word(name) && !taken(name), format!("activity.{key}"), || {
+                format!(
+                    "{name:?} cannot name a field: take letters and digits, none of {}, and no filter's name",
+                    FIELDS.join(", ")
+                )
+            });
         }
-        if self.subject == self.union {
-            return Some(("union".into(), "must differ from subject".into()));
-        }
-        self.filter.iter().find_map(|(name, reading)| {
-            if !word(name) || PARAMETERS.contains(&name.as_str()) || FIELDS.contains(&name.as_str())
-            {
-                return Some((
-                    format!("filter.{name}"),
+        found.unless(self.subject != self.union, "activity.union", || {
+            "must differ from subject".into()
+        });
+        for (name, reading) in &self.filter {
+            let is_ours = PARAMETERS.contains(&name.as_str()) || FIELDS.contains(&name.as_str());
+            found.unless(
+                word(name) && !is_ours,
+                format!("activity.filter.{name}"),
+                || {
                     format!(
                         "cannot name a filter: take letters and digits, and none of {}",
                         PARAMETERS.join(", ")
-                    ),
-                ));
-            }
-            reading
-                .fault(collections)
-                .map(|(key, problem)| (format!("filter.{name}.{key}"), problem))
-        })
+                    )
+                },
+            );
+            reading.faults(&format!("activity.filter.{name}"), collections, found);
+        }
     }
 }
 
 impl Reading {
-    fn fault(&self, collections: &BTreeMap<String, Collection>) -> Option<(&str, String)> {
-        if self.path.is_empty() {
-            return Some(("path", "names no field".into()));
+    fn faults(&self, key: &str, collections: &BTreeMap<String, Collection>, found: &mut Found) {
+        found.unless(!self.path.is_empty(), format!("{key}.path"), || {
+            "names no field".into()
+        });
+        if let Some(short) = &self.of {
+            found.unless(collections.contains_key(short), format!("{key}.of"), || {
+                let known: Vec<&str> = collections.keys().map(String::as_str).collect();
+                let known = known.join(", ");
+                format!("{short:?} is not a collection's short name ({known})")
+            });
         }
-        let short = self.of.as_ref()?;
-        let known: Vec<&str> = collections.keys().map(String::as_str).collect();
-        let problem = format!(
-            "{short:?} is not a collection's short name ({})",
-            known.join(", ")
-        );
-        (!collections.contains_key(short)).then_some(("of", problem))
     }
 }
 

@@ -13,14 +13,18 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::replicate::settings::LogSettings;
+use replicate::settings::LogSettings;
 
 // A collection of records.
 pub mod collection;
 // Records written over HTTP.
 pub mod direct;
+// Everything that is wrong with a file.
+pub mod fault;
 // A feed: follows, targets, keys.
 pub mod feed;
+// Values with a short and a long form.
+pub mod form;
 // Names of accounts, and what may be asked to resolve them.
 pub mod identity;
 // Labelers, and whose word is shown.
@@ -29,24 +33,34 @@ pub mod labels;
 pub mod merge;
 // The service's own methods, by name.
 pub mod method;
+pub mod network;
+// What the command line and the environment replace.
+mod overrides;
 // Where in the file a key stands.
 mod place;
 // Which records are worked on first.
 pub mod queue;
+// What changed between two configurations.
+pub mod reload;
 // Business rules, and what a record requires.
 pub mod rule;
 // The HTTP server.
 pub mod serve;
 // What happens to records that cannot go on.
 pub mod settle;
+// From text to settings.
+mod shape;
 // Sections that are one stage's settings each.
 pub mod stage;
 
 pub use collection::Collection;
 pub use direct::Direct;
+use fault::Found;
+pub use fault::{Fault, Faults, Place};
 pub use feed::Feed;
 pub use identity::Identity;
 pub use labels::Labels;
+pub use overrides::Overrides;
 pub use queue::Queue;
 pub use serve::Serve;
 pub use settle::Settle;
@@ -61,6 +75,8 @@ pub const TEMPLATE: &str = include_str!("template.toml");
 pub struct Config {
     /// NSID prefix of our own methods: `/xrpc/<namespace>.getFeed`.
     pub namespace: String,
+    /// What is logged, in the syntax of `RUST_LOG`, which counts more where both are set.
+    pub logging: Option<String>,
     /// Collections kept, by short name.
     #[serde(default)]
     pub collections: BTreeMap<String, Collection>,
@@ -118,111 +134,130 @@ pub enum ConfigError {
         #[source]
         source: std::io::Error,
     },
-    /// The text is not TOML, or a key is unknown or of the wrong type.
-    #[error("{0}")]
-    Malformed(String),
-    /// A key is well formed and makes no sense.
-    #[error("line {line}: {key}: {problem}")]
-    Wrong {
-        line: usize,
-        key: String,
-        problem: String,
-    },
+    /// Keys that are unknown, of the wrong type, or make no sense: all of them.
+    #[error(transparent)]
+    Wrong(#[from] Faults),
 }
 
 impl Config {
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::load_with(path, &Overrides::default())
+    }
+
+    /// Reads a file, replaces what the command line and the environment say, and checks the result.
+    pub fn load_with(path: &Path, overrides: &Overrides) -> Result<Self, ConfigError> {
+        match Self::examine(path, overrides)? {
+            (Some(config), faults) if faults.0.is_empty() => Ok(config),
+            (_, faults) => Err(faults.into()),
+        }
+    }
+
+    /// The same, with the settings also where some make no sense, so that the rest can be checked too.
+    /// `None` where too little of the file could be read.
+    pub fn examine(
+        path: &Path,
+        overrides: &Overrides,
+    ) -> Result<(Option<Self>, Faults), ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
             path: path.display().to_string(),
             source,
         })?;
-        let mut config = Self::parse(&text)?;
-        // Lexicon folders, the log and dictionaries are meant relative to the file that names them.
-        let base = path.parent().unwrap_or(Path::new("."));
-        for path in config.lexicons.iter_mut().chain(&mut config.log.file) {
+        let (mut config, faults) = Self::examine_text(&text, overrides);
+        if let Some(config) = &mut config {
+            config.resolve_paths(path.parent().unwrap_or(Path::new(".")));
+        }
+        Ok((config, faults))
+    }
+
+    /// Lexicon folders, the log and dictionaries are meant relative to the file that names them.
+    fn resolve_paths(&mut self, base: &Path) {
+        for path in self.lexicons.iter_mut().chain(&mut self.log.file) {
             *path = base.join(&*path);
         }
-        for dictionary in config
-            .sources
-            .iter_mut()
-            .filter_map(|source| source.dictionary.as_mut())
-        {
+        let sources = self.sources.iter_mut();
+        for dictionary in sources.filter_map(|source| source.dictionary.as_mut()) {
             if !dictionary.starts_with("http:") && !dictionary.starts_with("https:") {
                 *dictionary = base.join(&*dictionary);
             }
         }
-        Ok(config)
     }
 
     /// Reads and checks the text of a file.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let config: Config = toml::from_str(text)
-            .map_err(|error| ConfigError::Malformed(error.to_string().trim_end().to_owned()))?;
-        match config.fault() {
-            None => Ok(config),
-            Some((key, problem)) => Err(ConfigError::Wrong {
-                line: place::line_of(text, &key),
+        match Self::examine_text(text, &Overrides::default()) {
+            (Some(config), faults) if faults.0.is_empty() => Ok(config),
+            (_, faults) => Err(faults.into()),
+        }
+    }
+
+    fn examine_text(text: &str, overrides: &Overrides) -> (Option<Self>, Faults) {
+        let (config, mut faults) = shape::read(text);
+        let config = config.map(|mut config| {
+            overrides.apply(&mut config);
+            let found = config.faults().into_iter().map(|(key, problem)| Fault {
+                place: match overrides.name(&key) {
+                    Some(name) => Place::Override(name),
+                    None => Place::Line(place::line_of(text, &key)),
+                },
                 key,
                 problem,
-            }),
-        }
+            });
+            // A value of the wrong type was left out; its default is not another error.
+            let is_read = |fault: &Fault| faults.iter().all(|it| it.key != fault.key);
+            let found: Vec<Fault> = found.filter(is_read).collect();
+            faults.extend(found);
+            config
+        });
+        faults.sort_by_key(|fault| fault.place);
+        faults.dedup();
+        (config, Faults(faults))
     }
 
-    /// Checks again what was changed after it was read.
-    pub fn recheck(&self) -> Result<(), ConfigError> {
-        match self.fault() {
-            None => Ok(()),
-            Some((key, problem)) => Err(ConfigError::Malformed(format!("{key}: {problem}"))),
+    /// Everything that makes no sense: keys, and why.
+    fn faults(&self) -> Vec<(String, String)> {
+        let mut found = Found::default();
+        let prefix = record::ids::Nsid::parse(&format!("{}.getFeed", self.namespace));
+        found.unless(prefix.is_ok(), "namespace", || {
+            let namespace = &self.namespace;
+            format!("{namespace:?} is not an NSID prefix such as \"com.example\"")
+        });
+        if let Some(logging) = &self.logging {
+            let filter = tracing_subscriber::EnvFilter::try_new(logging);
+            found.unless(filter.is_ok(), "logging", || {
+                format!("{logging:?} is not a filter such as \"warn\" or \"feedmill=debug\"")
+            });
         }
-    }
-
-    /// The first thing that makes no sense: its key and why.
-    fn fault(&self) -> Option<(String, String)> {
-        if record::ids::Nsid::parse(&format!("{}.getFeed", self.namespace)).is_err() {
-            return Some((
-                "namespace".into(),
-                format!(
-                    "{:?} is not an NSID prefix such as \"com.example\"",
-                    self.namespace
-                ),
-            ));
+        for (short, collection) in &self.collections {
+            collection.faults(short, &mut found);
+            rule::faults(short, collection, &self.collections, &mut found);
         }
-        self.collections
-            .iter()
-            .find_map(|(short, collection)| {
-                let fault = collection.fault(short);
-                fault.or_else(|| rule::fault(short, collection, &self.collections))
-            })
-            .or_else(|| {
-                self.feeds
-                    .iter()
-                    .find_map(|(name, feed)| feed.fault(name, &self.collections))
-            })
-            .or_else(|| {
-                self.sources
-                    .iter()
-                    .enumerate()
-                    .find_map(|(index, source)| source.fault(index))
-            })
-            .or_else(|| self.store.fault())
-            .or_else(|| self.intake.fault())
-            .or_else(|| queue::fault(self))
-            .or_else(|| self.settle.fault())
-            .or_else(|| self.timelines.fault())
-            .or_else(|| self.serve.fault())
-            .or_else(|| self.serve.private_fault(self))
-            .or_else(|| self.identity.fault())
-            .or_else(|| self.labels.fault())
-            .or_else(|| self.direct.fault(self))
-            .or_else(|| self.log.fault())
-            .or_else(|| collection::relations_fault(&self.collections))
-            .or_else(|| {
-                let unknown = |short: &&String| !self.collections.contains_key(*short);
-                let short = self.profiles.iter().find(unknown)?;
-                let problem = format!("{short:?} is not a collection's short name");
-                Some(("profiles".into(), problem))
-            })
+        collection::faults(&self.collections, &mut found);
+        for (name, feed) in &self.feeds {
+            feed.faults(name, &self.collections, &mut found);
+        }
+        for (index, source) in self.sources.iter().enumerate() {
+            source.faults(index, &mut found);
+        }
+        self.store.faults(&mut found);
+        self.intake.faults(&mut found);
+        queue::faults(self, &mut found);
+        self.settle.faults(self, &mut found);
+        self.timelines.faults(&mut found);
+        self.serve.faults(&mut found);
+        self.serve.private_faults(self, &mut found);
+        self.identity.faults(&mut found);
+        self.labels.faults(&mut found);
+        self.direct.faults(self, &mut found);
+        for (key, problem) in self.log.faults() {
+            found.add(key, problem);
+        }
+        for short in &self.profiles {
+            found.unless(self.collections.contains_key(short), "profiles", || {
+                format!("{short:?} is not a collection's short name")
+            });
+        }
+        found.0
     }
 
     /// The NSID behind a short name, or the name itself where it is an NSID we keep.
@@ -235,6 +270,13 @@ impl Config {
                 .any(|collection| collection.collection == name)
                 .then_some(name),
         }
+    }
+
+    /// Whether accounts come whole with the stream: another's log has all that one has, and there is
+    /// nobody to ask for more.
+    pub fn has_whole_accounts(&self) -> bool {
+        let mut sources = self.sources.iter();
+        !self.sources.is_empty() && sources.all(|source| source.log.is_some())
     }
 
     /// Who we are to the network, if we are anybody.
@@ -278,11 +320,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_filter_of_the_log_is_refused() {
+        refused(
+            &format!("logging = \"feedmill=loud\"\n{BASE}"),
+            "line 1: logging: ",
+        );
+    }
+
+    #[test]
     fn an_unknown_short_name_in_a_feed_is_named_with_its_line() {
         let text = format!("{BASE}[feeds.timeline]\nfollow = \"follow\"\ntargets = [\"pst\"]\n");
         refused(&text, "line 8: feeds.timeline.targets: ");
         refused(&text, "\"pst\"");
         refused(&text, "follow, post");
+    }
+
+    #[test]
+    fn a_feed_that_names_a_collection_twice_is_refused_with_its_line() {
+        let twice = "targets = [\"post\", { collection = \"post\", keys = [\"reply.root.uri\"] }]";
+        let text = format!("{BASE}[feeds.timeline]\nmixed = true\n{twice}\n");
+        refused(
+            &text,
+            "line 8: feeds.timeline.targets: names \"post\" twice",
+        );
     }
 
     #[test]

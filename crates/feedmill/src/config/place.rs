@@ -31,6 +31,11 @@ pub(super) fn line_of(text: &str, key: &str) -> usize {
         start = name.span().start;
         here = Some(value.get_ref());
     }
-    let before = text.get(..start).unwrap_or_default();
+    line_at(text, start)
+}
+
+/// The 1-based line of a byte.
+pub(super) fn line_at(text: &str, byte: usize) -> usize {
+    let before = text.get(..byte).unwrap_or_default();
     before.matches('\n').count() + 1
 }

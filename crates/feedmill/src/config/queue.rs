@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Config;
+use super::fault::Found;
 
 /// The queue of collections that name none.
 pub const DEFAULT: &str = "default";
@@ -39,44 +40,42 @@ impl Default for Queue {
     }
 }
 
-/// The first queue, or name of a queue, that makes no sense.
-pub(super) fn fault(config: &Config) -> Option<(String, String)> {
+/// Queues, and names of queues, that make no sense.
+pub(super) fn faults(config: &Config, found: &mut Found) {
     for (name, queue) in &config.queues {
-        let at = |key: &str, problem: &str| Some((format!("queues.{name}{key}"), problem.into()));
+        let at = |key: &str| format!("queues.{name}{key}");
         let plain = |c: char| c.is_ascii_alphanumeric() || ":._-".contains(c);
-        if name.is_empty() || !name.chars().all(plain) {
-            return at("", "a queue's name is letters, digits, and :._-");
-        }
-        if queue.concurrency == 0 {
-            return at(".concurrency", "must be at least 1");
-        }
-        if queue.depth_max == 0 {
-            return at(".depth_max", "must be at least 1");
+        found.unless(!name.is_empty() && name.chars().all(plain), at(""), || {
+            "a queue's name is letters, digits, and :._-".into()
+        });
+        let zero = [
+            (".concurrency", queue.concurrency),
+            (".depth_max", queue.depth_max),
+        ];
+        for (key, value) in zero {
+            found.unless(value > 0, at(key), || "must be at least 1".into());
         }
     }
     let named: usize = config.queues.values().map(|queue| queue.concurrency).sum();
-    if named + Queue::default().concurrency > config.intake.turn_max {
-        return Some((
-            "intake.turn_max".into(),
-            "is less than what all queues together are promised in one turn".into(),
-        ));
-    }
-    config.collections.iter().find_map(|(short, collection)| {
+    let promised = named + Queue::default().concurrency;
+    found.unless(
+        promised <= config.intake.turn_max,
+        "intake.turn_max",
+        || "is less than what all queues together are promised in one turn".into(),
+    );
+    for (short, collection) in &config.collections {
         let queue = &collection.queue;
         if queue == DEFAULT {
-            return None;
+            continue;
         }
+        let key = format!("collections.{short}.queue");
         if !config.queues.contains_key(queue) {
-            return Some((
-                format!("collections.{short}.queue"),
+            found.add(
+                key,
                 format!("{queue:?} is not a queue; add [queues.{queue:?}]"),
-            ));
+            );
+        } else if collection.direct {
+            found.add(key, "what is written directly waits in no queue");
         }
-        collection.direct.then(|| {
-            (
-                format!("collections.{short}.queue"),
-                "what is written directly waits in no queue".into(),
-            )
-        })
-    })
+    }
 }

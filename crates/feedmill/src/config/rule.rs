@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Collection;
+use super::fault::Found;
+use super::form::TextOr;
 use crate::expression::Expression;
 
 /// One business rule.
@@ -30,14 +32,10 @@ pub struct Rule {
 }
 
 /// One thing that must be there before a record of the collection is applied.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(untagged)]
-pub enum Requires {
-    /// The record that the field at this path names.
-    Path(String),
-    /// A record of another collection that says the same as we do.
-    Lookup(Lookup),
-}
+///
+/// A text is the path of a field that names the record; a table looks for a record of another
+/// collection that says the same as we do.
+pub type Requires = TextOr<Lookup>;
 
 /// `{ path = "expression", in = "segmentation", field = "expression" }`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
@@ -67,48 +65,44 @@ impl Rule {
         Ok((when, compiled("expect", &self.expect)?))
     }
 
-    fn fault(&self) -> Option<(&'static str, String)> {
-        if self.name.is_empty() {
-            return Some(("name", "must not be empty".into()));
+    fn faults(&self, key: &str, found: &mut Found) {
+        found.unless(!self.name.is_empty(), format!("{key}.name"), || {
+            "must not be empty".into()
+        });
+        let taken = |name: &String| ["record", "did", "rkey"].contains(&name.as_str());
+        found.unless(!self.with.keys().any(taken), format!("{key}.with"), || {
+            "record, did and rkey are taken".into()
+        });
+        if let Err((part, problem)) = self.compile() {
+            found.add(format!("{key}.{part}"), problem);
         }
-        if self
-            .with
-            .keys()
-            .any(|name| ["record", "did", "rkey"].contains(&name.as_str()))
-        {
-            return Some(("with", "record, did and rkey are taken".into()));
-        }
-        self.compile().err()
     }
 }
 
-/// The first rule or requirement that makes no sense: its key and why.
-pub(super) fn fault(
+/// Rules and requirements that make no sense.
+pub(super) fn faults(
     short: &str,
     collection: &Collection,
     collections: &BTreeMap<String, Collection>,
-) -> Option<(String, String)> {
-    let at = |key: String, problem| (format!("collections.{short}.{key}"), problem);
+    found: &mut Found,
+) {
     for (index, rule) in collection.rules.iter().enumerate() {
-        if let Some((key, problem)) = rule.fault() {
-            return Some(at(format!("rule.{index}.{key}"), problem));
-        }
+        rule.faults(&format!("collections.{short}.rule.{index}"), found);
     }
-    for requires in &collection.requires {
+    for (index, requires) in collection.requires.iter().enumerate() {
+        let key = || format!("collections.{short}.requires.{index}");
         let (path, field) = match requires {
-            Requires::Path(path) => (path, path),
-            Requires::Lookup(lookup) => {
-                if !collections.contains_key(&lookup.collection) {
-                    let problem =
-                        format!("{:?} is not a collection's short name", lookup.collection);
-                    return Some(at("requires".into(), problem));
-                }
+            Requires::Text(path) => (path, path),
+            Requires::Table(lookup) => {
+                let named = &lookup.collection;
+                found.unless(collections.contains_key(named), key(), || {
+                    format!("{named:?} is not a collection's short name")
+                });
                 (&lookup.path, &lookup.field)
             }
         };
-        if path.is_empty() || field.is_empty() {
-            return Some(at("requires".into(), "a path must not be empty".into()));
-        }
+        found.unless(!path.is_empty() && !field.is_empty(), key(), || {
+            "a path must not be empty".into()
+        });
     }
-    None
 }

@@ -1,8 +1,11 @@
 //! Sections that are one stage's settings each.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+use super::fault::Found;
 
 /// `[[source]]`: one stream to read. Exactly one of the addresses is given.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
@@ -19,6 +22,9 @@ pub struct Source {
     /// The log of another Feedmill: `http://host:port/log/space`, as its `log.publish` names the space.
     #[serde(default)]
     pub log: Option<String>,
+    /// The environment variable that holds the token which that log asks for.
+    #[serde(default)]
+    pub token_env: Option<String>,
     /// A Tap: `ws://host:2480`. It keeps the cursor, and is told what is durable.
     #[serde(default)]
     pub tap: Option<String>,
@@ -32,7 +38,7 @@ pub struct Source {
 
 /// One address, or a pool of equals.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "takes an address, or a list of addresses")]
 pub enum Urls {
     One(String),
     Pool(Vec<String>),
@@ -108,64 +114,66 @@ impl Source {
         whole.then(|| (format!("ws{rest}"), space.to_owned()))
     }
 
-    fn log_fault(&self, index: usize) -> Option<(String, String)> {
-        self.log_space().is_none().then(|| {
-            let url = self.log.as_deref().unwrap_or_default();
-            let problem = format!(
-                "{url:?} is not the address of a log's space such as \"https://feedmill.example/log/river\""
+    /// The token that its log asks for, from the environment.
+    pub fn token(&self) -> Option<String> {
+        let name = self.token_env.as_deref()?;
+        let found = std::env::var(name).ok().filter(|token| !token.is_empty());
+        if found.is_none() {
+            tracing::warn!(
+                name,
+                "source.token_env names an environment variable that is not set"
             );
-            (format!("source.{index}.log"), problem)
-        })
+        }
+        found
     }
 
-    pub(super) fn fault(&self, index: usize) -> Option<(String, String)> {
+    fn log_faults(&self, index: usize, found: &mut Found) {
+        found.unless(self.log_space().is_some(), format!("source.{index}.log"), || {
+            let url = self.log.as_deref().unwrap_or_default();
+            format!(
+                "{url:?} is not the address of a log's space such as \"https://feedmill.example/log/river\""
+            )
+        });
+    }
+
+    pub(super) fn faults(&self, index: usize, found: &mut Found) {
         let tap = self.tap.clone().map(Urls::One);
         let (key, urls) = match (&self.firehose, &self.jetstream, &tap, &self.log) {
             (Some(urls), None, None, None) => ("firehose", urls),
             (None, Some(urls), None, None) => ("jetstream", urls),
             (None, None, Some(urls), None) => ("tap", urls),
-            (None, None, None, Some(_)) => return self.log_fault(index),
+            (None, None, None, Some(_)) => return self.log_faults(index, found),
             _ => {
-                return Some((
-                    format!("source.{index}"),
-                    "needs exactly one of firehose, jetstream, tap, log".into(),
-                ));
+                let problem = "needs exactly one of firehose, jetstream, tap, log";
+                return found.add(format!("source.{index}"), problem);
             }
         };
-        let bad = urls.all().into_iter().find(|url| {
+        let key = format!("source.{index}.{key}");
+        found.unless(!urls.all().is_empty(), &key, || "names no address".into());
+        for url in urls.all() {
             let rest = url.strip_prefix("ws://").or(url.strip_prefix("wss://"));
-            rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/'))
-        });
-        match bad {
-            Some(url) => Some((
-                format!("source.{index}.{key}"),
-                format!("{url:?} is not a WebSocket address such as \"wss://relay.example\""),
-            )),
-            None if urls.all().is_empty() => {
-                Some((format!("source.{index}.{key}"), "names no address".into()))
-            }
-            None => self.packing_fault(index, urls),
+            let has_host = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
+            found.unless(has_host, &key, || {
+                format!("{url:?} is not a WebSocket address such as \"wss://relay.example\"")
+            });
         }
+        self.packing_faults(index, urls, found);
     }
-}
 
-impl Source {
-    fn packing_fault(&self, index: usize, urls: &Urls) -> Option<(String, String)> {
+    fn packing_faults(&self, index: usize, urls: &Urls, found: &mut Found) {
         let packed = self.compress || self.dictionary.is_some();
-        if packed && self.jetstream.is_none() {
-            return Some((
-                format!("source.{index}.compress"),
-                "only a Jetstream packs its messages".into(),
-            ));
-        }
+        let key = format!("source.{index}.compress");
+        found.unless(!packed || self.jetstream.is_some(), &key, || {
+            "only a Jetstream packs its messages".into()
+        });
         let first = |url: &str| !url.contains("subscribeEvents");
-        let needs = self.compress && urls.all().into_iter().any(first);
-        (needs && self.dictionary.is_none()).then(|| {
-            (
-                format!("source.{index}.compress"),
-                "a Jetstream of version 1 needs `dictionary` too".into(),
-            )
-        })
+        let needs = self.compress
+            && self.jetstream.is_some()
+            && self.dictionary.is_none()
+            && urls.all().into_iter().any(first);
+        found.unless(!needs, &key, || {
+            "a Jetstream of version 1 needs `dictionary` too".into()
+        });
     }
 }
 
@@ -182,6 +190,8 @@ pub struct Store {
     pub cache_mib: u32,
     /// Changes kept for branches that draw from the outbox.
     pub outbox_max: u64,
+    /// How large the write-ahead log may grow before it is cut back, in MiB.
+    pub wal_mib_max: u64,
 }
 
 impl Default for Store {
@@ -191,23 +201,42 @@ impl Default for Store {
             readers: NonZeroUsize::MIN.saturating_add(3),
             cache_mib: 64,
             outbox_max: 1_000_000,
+            wal_mib_max: 512,
         }
     }
 }
 
 impl Store {
-    pub(super) fn fault(&self) -> Option<(String, String)> {
+    /// Where the store is; `None` if it is in memory.
+    pub fn file(&self) -> Option<PathBuf> {
+        self.url.strip_prefix("sqlite://").map(PathBuf::from)
+    }
+
+    /// Where the search index is.
+    pub fn search_file(&self) -> Option<PathBuf> {
+        Some(self.file()?.with_extension("search.db"))
+    }
+
+    /// Where labels are.
+    pub fn labels_file(&self) -> Option<PathBuf> {
+        Some(self.file()?.with_extension("labels.db"))
+    }
+
+    pub(super) fn faults(&self, found: &mut Found) {
         let engine = self.url.split(':').next().unwrap_or_default();
         match engine {
-            "sqlite" => None,
-            "postgres" | "postgresql" => Some((
-                "store.url".into(),
-                "this build has no PostgreSQL store; build with --features postgres once it exists, or use sqlite://".into(),
-            )),
-            _ => Some((
-                "store.url".into(),
+            "sqlite" if self.wal_mib_max == 0 => {
+                found.add("store.wal_mib_max", "must be at least 1");
+            }
+            "sqlite" => {}
+            "postgres" | "postgresql" => found.add(
+                "store.url",
+                "this build has no PostgreSQL store; build with --features postgres once it exists, or use sqlite://",
+            ),
+            _ => found.add(
+                "store.url",
                 format!("{:?} is not a store; use \"sqlite://file.db\" or \"sqlite::memory:\"", self.url),
-            )),
+            ),
         }
     }
 }
@@ -228,16 +257,22 @@ pub enum Verify {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Intake {
+    /// Where `feedmill ingest` answers `/health`, `/ready`, `/status` and `/metrics`.
+    pub bind: String,
     /// How much of a commit is proved.
     pub verify: Verify,
     /// Events waiting between socket and store; above it the socket is not read.
     pub pending_max: usize,
+    /// Bytes of frames waiting there, of each source; above it the socket is not read.
+    pub pending_bytes_max: usize,
     /// Records applied in one transaction at most; beyond it queues decide, and the rest waits in the store.
     pub turn_max: usize,
     /// Records that wait in the store at most; above it the socket is not read.
     pub spill_max: usize,
     /// Events in one transaction at most.
     pub batch_max: usize,
+    /// Bytes of events in one transaction at most, unless one alone is larger.
+    pub batch_bytes_max: usize,
     /// Milliseconds after which a smaller batch is committed.
     pub flush_ms: u64,
     /// Largest frame accepted, in bytes.
@@ -256,8 +291,26 @@ pub struct Intake {
     pub did_web_url: Option<String>,
     /// Repositories fetched at once when repairing a gap.
     pub resync_max: usize,
+    /// Repositories fetched at once because somebody reads as their accounts.
+    pub reader_fetch_max: usize,
     /// Requests made to one host at a time when fetching repositories and lists.
     pub host_max: usize,
+    /// Requests made to one host in a second, for each cause: repairs, readers, lists, documents, tokens, handles.
+    pub host_rate_max: u32,
+    /// Documents that the plc directory is asked for in a second to repair accounts and verify signatures.
+    pub plc_rate_max: u32,
+    /// Largest repository fetched, in bytes; it is kept on disk until it is applied.
+    pub repo_bytes_max: usize,
+    /// Bytes of all fetched repositories on disk.
+    pub repo_disk_bytes_max: u64,
+    /// Bytes of all fetched repositories in memory, and of what is made of them; one that needs more is not applied.
+    pub repo_memory_bytes_max: usize,
+    /// Seconds that a repository may take.
+    pub repo_s_max: u64,
+    /// Bytes in a second that a host must send, averaged over `speed_s` seconds.
+    pub speed_bytes_min: u64,
+    /// Seconds over which that is averaged, and after which a silent host is given up.
+    pub speed_s: u64,
     /// A relay or host whose list of accounts is read at first, so that those it no longer streams are found.
     pub backfill: Option<String>,
     /// Hours until that list is read again; 0 reads it at every start.
@@ -267,11 +320,14 @@ pub struct Intake {
 impl Default for Intake {
     fn default() -> Self {
         Self {
+            bind: "127.0.0.1:8081".into(),
             verify: Verify::Cid,
             pending_max: 10_000,
+            pending_bytes_max: 64_000_000,
             turn_max: 10_000,
             spill_max: 1_000_000,
             batch_max: 10_000,
+            batch_bytes_max: 16_000_000,
             flush_ms: 20,
             frame_bytes_max: 5_000_000,
             record_bytes_max: 1_000_000,
@@ -281,7 +337,16 @@ impl Default for Intake {
             plc_url: "https://plc.directory".into(),
             did_web_url: None,
             resync_max: 8,
+            reader_fetch_max: 8,
             host_max: 2,
+            host_rate_max: 50,
+            plc_rate_max: 200,
+            repo_bytes_max: 256 << 20,
+            repo_disk_bytes_max: 2 << 30,
+            repo_memory_bytes_max: 512 << 20,
+            repo_s_max: 600,
+            speed_bytes_min: 4096,
+            speed_s: 10,
             backfill: None,
             backfill_h: 24,
         }
@@ -289,35 +354,56 @@ impl Default for Intake {
 }
 
 impl Intake {
-    pub(super) fn fault(&self) -> Option<(String, String)> {
+    pub(super) fn faults(&self, found: &mut Found) {
         let zero = [
             ("pending_max", self.pending_max),
+            ("pending_bytes_max", self.pending_bytes_max),
+            ("batch_bytes_max", self.batch_bytes_max),
             ("turn_max", self.turn_max),
             ("spill_max", self.spill_max),
             ("batch_max", self.batch_max),
             ("frame_bytes_max", self.frame_bytes_max),
             ("record_bytes_max", self.record_bytes_max),
             ("resync_max", self.resync_max),
+            ("reader_fetch_max", self.reader_fetch_max),
             ("host_max", self.host_max),
-        ]
-        .into_iter()
-        .find(|(_, value)| *value == 0);
-        if let Some((key, _)) = zero {
-            return Some((format!("intake.{key}"), "must be at least 1".into()));
+            ("host_rate_max", self.host_rate_max as usize),
+            ("plc_rate_max", self.plc_rate_max as usize),
+            ("repo_bytes_max", self.repo_bytes_max),
+            ("repo_memory_bytes_max", self.repo_memory_bytes_max),
+            ("repo_s_max", self.repo_s_max as usize),
+            ("speed_s", self.speed_s as usize),
+        ];
+        for (key, value) in zero {
+            found.unless(value > 0, format!("intake.{key}"), || {
+                "must be at least 1".into()
+            });
         }
+        let large = [
+            ("repo_disk_bytes_max", self.repo_disk_bytes_max),
+            ("repo_memory_bytes_max", self.repo_memory_bytes_max as u64),
+        ];
+        for (key, value) in large {
+            let holds_one = value >= self.repo_bytes_max as u64;
+            found.unless(holds_one, format!("intake.{key}"), || {
+                "must be at least intake.repo_bytes_max, or lower that".into()
+            });
+        }
+        let is_address = self.bind.parse::<std::net::SocketAddr>().is_ok();
+        found.unless(is_address, "intake.bind", || {
+            let example = "is not an address and port such as \"127.0.0.1:8081\"";
+            format!("{:?} {example}", self.bind)
+        });
         let http = |url: &str| url.starts_with("http://") || url.starts_with("https://");
-        [
+        let urls = [
             ("plc_url", Some(&self.plc_url)),
             ("backfill", self.backfill.as_ref()),
-        ]
-        .into_iter()
-        .find_map(|(key, url)| Some((key, url.filter(|url| !http(url))?)))
-        .map(|(key, url)| {
-            (
-                format!("intake.{key}"),
-                format!("{url:?} is not an http or https address"),
-            )
-        })
+        ];
+        for (key, url) in urls.into_iter().filter_map(|(key, url)| Some((key, url?))) {
+            found.unless(http(url), format!("intake.{key}"), || {
+                format!("{url:?} is not an http or https address")
+            });
+        }
     }
 }
 
@@ -356,24 +442,21 @@ impl Default for Timelines {
 }
 
 impl Timelines {
-    pub(super) fn fault(&self) -> Option<(String, String)> {
+    pub(super) fn faults(&self, found: &mut Found) {
         let engine = self.url.split(':').next().unwrap_or_default();
-        let wrong = match engine {
-            "memory" => None,
-            "redis" | "rediss" => Some(
-                "this build has no timelines in Redis; build with --features redis once it exists, or use memory:"
-                    .to_owned(),
+        match engine {
+            "memory" => {}
+            "redis" | "rediss" => found.add(
+                "timelines.url",
+                "this build has no timelines in Redis; build with --features redis once it exists, or use memory:",
             ),
-            _ => Some(format!("{:?} keeps no timelines; use \"memory:\"", self.url)),
-        };
-        if let Some(problem) = wrong {
-            return Some(("timelines.url".into(), problem));
+            _ => found.add(
+                "timelines.url",
+                format!("{:?} keeps no timelines; use \"memory:\"", self.url),
+            ),
         }
-        (self.page_scan_max < 200).then(|| {
-            (
-                "timelines.page_scan_max".into(),
-                "must be at least 200, the largest page".into(),
-            )
-        })
+        found.unless(self.page_scan_max >= 200, "timelines.page_scan_max", || {
+            "must be at least 200, the largest page".into()
+        });
     }
 }

@@ -15,7 +15,8 @@ use record::tid::Tid;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Decoder, Opened};
+use super::number::Found;
+use super::{Decoder, Opened, unopened};
 use crate::check::{Claim, chain};
 use crate::config::Verify;
 use crate::store::AccountStatus;
@@ -118,7 +119,10 @@ impl JetstreamDecoder {
     pub fn open(&self, message: &[u8]) -> Opened {
         match self.parse(message) {
             Ok(opened) => opened,
-            Err(fault) => Opened::Unopened(letter(message, "frame", &chain(&fault))),
+            Err(fault) => {
+                let letter = letter(message, "frame", &chain(&fault));
+                unopened(Found::of(message).place(), letter)
+            }
         }
     }
 
@@ -240,6 +244,7 @@ impl JetstreamDecoder {
             filtered: 0,
             ops: vec![op],
             frame: Default::default(),
+            seq: 0,
             was_held: false,
             live: true,
         }))

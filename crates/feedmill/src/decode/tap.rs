@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::jetstream::{JetstreamDecoder, letter};
+use super::number::Found;
 use super::{Decoder, Opened};
 use crate::check::{Claim, chain};
 use crate::clock::Micros;
@@ -59,6 +60,8 @@ struct Identity {
 enum Fault {
     #[error("not a message of Tap")]
     Json(#[from] serde_json::Error),
+    #[error("larger than the limit of {0} bytes")]
+    Large(usize),
     #[error("the message lacks {0}")]
     Lacks(&'static str),
     #[error("the revision is not one")]
@@ -110,19 +113,19 @@ impl TapDecoder {
 
     /// Opens one message that came over the connection opened at `line_us`.
     pub fn open(&mut self, message: &[u8], line_us: Micros) -> Opened {
+        let refused = |fault| {
+            let letter = letter(message, "frame", &chain(&fault));
+            unopened(Found::of(message).id, letter)
+        };
+        if message.len() > self.bytes_max {
+            return refused(Fault::Large(self.bytes_max));
+        }
         let envelope: Envelope<'_> = match serde_json::from_slice(message) {
             Ok(envelope) => envelope,
-            Err(error) => {
-                let cause = chain(&Fault::Json(error));
-                return Opened::Unopened(letter(message, "frame", &cause));
-            }
+            Err(error) => return refused(Fault::Json(error)),
         };
         let seq = envelope.id;
         let time_us = self.numbers.time_us(line_us, seq);
-        if message.len() > self.bytes_max {
-            let cause = format!("larger than the limit of {} bytes", self.bytes_max);
-            return one(seq, Item::Unopened(letter(message, "frame", &cause)));
-        }
         let opened = match (envelope.kind.as_str(), envelope.record, envelope.identity) {
             ("record", Some(body), _) => self.record(body.get(), message).map(|item| vec![item]),
             ("identity" | "user", _, Some(body)) => identity(body.get(), time_us),
@@ -131,10 +134,10 @@ impl TapDecoder {
         };
         match opened {
             Ok(items) => Opened::Items { seq, items },
-            Err(fault) => one(
-                seq,
-                Item::Unopened(letter(message, "frame", &chain(&fault))),
-            ),
+            Err(fault) => {
+                let letter = letter(message, "frame", &chain(&fault));
+                unopened(Some(seq), letter)
+            }
         }
     }
 
@@ -182,6 +185,7 @@ impl TapDecoder {
                 verdict,
             }],
             frame: Default::default(),
+            seq: 0,
             was_held: false,
             live: told.live,
         }))
@@ -204,9 +208,13 @@ fn identity(body: &str, time_us: Micros) -> Result<Vec<Item>, Fault> {
     Ok(std::iter::once(standing).chain(named).collect())
 }
 
-fn one(seq: i64, item: Item) -> Opened {
-    Opened::Items {
-        seq,
-        items: vec![item],
+/// A message that is not opened; with its number it is acknowledged, and does not come again.
+pub(super) fn unopened(seq: Option<i64>, letter: DeadLetter) -> Opened {
+    match seq {
+        Some(seq) => Opened::Items {
+            seq,
+            items: vec![Item::Unopened(letter)],
+        },
+        None => Opened::Unopened(letter),
     }
 }

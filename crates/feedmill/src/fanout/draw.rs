@@ -7,15 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use timeline::{Cold, RecordId, Settings, Timelines};
+use timeline::{Cold, Settings, Timelines};
 use tracing::{error, warn};
 
 use super::batch::Batch;
-use super::load::{group, insert, key, load};
+use super::load::{key, load};
 use super::{Fanout, Waiting};
 use crate::clock::Clock;
-use crate::store::change::Grouped;
-use crate::store::routes::Routes;
 use crate::store::{Change, StoreError};
 
 /// Changes drawn at once.
@@ -26,8 +24,10 @@ pub(crate) const TOGETHER_MAX: usize = 64;
 pub(crate) const WORK: usize = 2000;
 /// Between two times that the metrics are told.
 const TELL_US: i64 = 100_000;
-/// How long to wait for changes before looking again.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
+/// The longest sleep without changes: the engine has work that comes with time alone.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The pause after a failure.
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Draws until told to stop.
 #[derive(Debug)]
@@ -36,6 +36,7 @@ pub struct Drawer {
     pub(super) timelines: Timelines,
     settings: Settings,
     waiting: Waiting,
+    is_loaded: bool,
 }
 
 impl Drawer {
@@ -50,16 +51,24 @@ impl Drawer {
             timelines,
             settings,
             waiting,
+            is_loaded: false,
         }
     }
 
     /// The thread.
     pub fn run(mut self, clock: &Clock, stop: &AtomicBool) {
         let mut told_us = i64::MIN / 2;
-        while !stop.load(Ordering::Relaxed) {
-            let position = self.fanout.position();
-            self.fanout.store.wait(position, PATIENCE);
-            loop {
+        let fanout = Arc::clone(&self.fanout);
+        let stopped = || stop.load(Ordering::Relaxed);
+        while !stopped() {
+            if let Err(cause) = self.load(&stopped) {
+                error!(%cause, "timelines cannot be loaded; the store answers, and they will try again");
+                fanout.store.wait(i64::MAX, FAILED_PAUSE, &stopped);
+                continue;
+            }
+            let enough = || stopped() || fanout.registering.load(Ordering::Acquire);
+            fanout.store.wait(fanout.position(), PATIENCE, &enough);
+            while !stopped() {
                 let now_us = clock.now_us();
                 let drawn = self.step(now_us);
                 if now_us - told_us >= TELL_US {
@@ -72,12 +81,65 @@ impl Drawer {
                     Err(cause) => {
                         // Until it is drawn again, cold and store answers stay exact at an older position.
                         error!(%cause, "timelines cannot draw; they will try again");
-                        std::thread::sleep(Duration::from_secs(1));
+                        fanout.store.wait(i64::MAX, FAILED_PAUSE, &stopped);
                         break;
                     }
                 }
             }
         }
+    }
+
+    /// Loads the timelines unless they are, and applies what changed meanwhile; then they answer.
+    /// Whatever fails, the engine before it is left as it was.
+    pub(super) fn load(&mut self, enough: &dyn Fn() -> bool) -> Result<(), StoreError> {
+        let fanout = Arc::clone(&self.fanout);
+        while !self.is_loaded && !enough() {
+            let (settings, routes) = (&self.settings, &fanout.routes);
+            let loading = &fanout.loading;
+            let Some(loaded) = load(settings, routes, &*fanout.store, loading, enough)? else {
+                return Ok(());
+            };
+            let mut loaded = Some(loaded);
+            while let Some(engine) = loaded.take() {
+                let before = std::mem::replace(&mut self.timelines, engine);
+                let caught_up = self.catch_up(enough);
+                let engine = std::mem::replace(&mut self.timelines, before);
+                if !caught_up? {
+                    break;
+                }
+                let position = engine.position().cast_signed();
+                loaded = Some(engine);
+                self.is_loaded = loading.finish(position, || {
+                    // Nothing is remembered at the old position any more: the store is past it.
+                    fanout.forget_all();
+                    if let Some(engine) = loaded.take() {
+                        self.timelines.replace(engine);
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies every change up to the newest; false if the outbox no longer keeps them all.
+    fn catch_up(&mut self, enough: &dyn Fn() -> bool) -> Result<bool, StoreError> {
+        let fanout = Arc::clone(&self.fanout);
+        while !enough() {
+            let position = self.timelines.position().cast_signed();
+            let drawn = fanout.store.draw(position, DRAW_MAX)?;
+            if drawn.gone {
+                warn!(
+                    position,
+                    "the outbox moved on while timelines were loaded; once more"
+                );
+                return Ok(false);
+            }
+            if drawn.changes.is_empty() {
+                return Ok(true);
+            }
+            self.apply(position + 1, &drawn.changes)?;
+        }
+        Ok(false)
     }
 
     /// Draws once, registers who waits, does some background work in between; true if there is more.
@@ -87,12 +149,10 @@ impl Drawer {
         if drawn.gone {
             warn!(
                 position,
-                "timelines fell behind what the outbox keeps; rebuilding them from the records"
+                "timelines fell behind what the outbox keeps; loading them from the records again"
             );
-            let loaded = load(&self.settings, &self.fanout.routes, &*self.fanout.store)?;
-            // Nothing is remembered at the old position any more: the store is past it.
-            self.fanout.forget_all();
-            self.timelines.replace(loaded);
+            self.is_loaded = false;
+            self.load(&|| false)?;
             return Ok(true);
         }
         let more = drawn.changes.len() >= DRAW_MAX;
@@ -103,9 +163,10 @@ impl Drawer {
         // must each be given a place there.
         loop {
             let (chunk, after) = rest.split_at(chunk_length(rest));
-            self.apply(next, chunk)?;
+            let applied = self.apply(next, chunk);
             self.register(now_us);
             let busy = self.timelines.step(now_us, WORK);
+            applied?;
             if after.is_empty() {
                 return Ok(more || busy);
             }
@@ -114,73 +175,25 @@ impl Drawer {
         }
     }
 
-    /// Makes changes that are seen together.
+    /// Makes changes that are seen together: all of them, or none if one cannot be made.
     fn apply(&mut self, first: i64, changes: &[Change]) -> Result<(), StoreError> {
-        let applied = self.apply_each(first, changes);
+        let batch = Batch::new(&self.fanout.routes, first, changes)?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        // From here on nothing is remembered that is read at the position before.
+        self.timelines.begin(first.cast_unsigned());
+        for change in changes {
+            self.fanout.forget(change);
+        }
+        batch.make(&mut self.timelines);
         self.timelines.end();
-        applied
-    }
-
-    fn apply_each(&mut self, first: i64, changes: &[Change]) -> Result<(), StoreError> {
-        let fanout = Arc::clone(&self.fanout);
-        let mut puts = Batch::default();
-        for (position, change) in (first..).zip(changes) {
-            if matches!(change, Change::Put { .. }) {
-                puts.add(&fanout.routes, change)?;
-            } else {
-                puts.insert_into(&mut self.timelines);
-            }
-            self.timelines.begin(position.cast_unsigned());
-            fanout.forget(change);
-            self.change(change)?;
-        }
-        puts.insert_into(&mut self.timelines);
-        Ok(())
-    }
-
-    fn change(&mut self, change: &Change) -> Result<(), StoreError> {
-        let routes = &self.fanout.routes;
-        let timelines = &mut self.timelines;
-        match change {
-            Change::Put { .. } => {} // in the batch
-            Change::Delete { record, .. } => {
-                timelines.remove(RecordId(record.cast_unsigned()));
-            }
-            Change::Regroup { lane, was, now, .. } => regroup(timelines, routes, *lane, was, now)?,
-            Change::Follow {
-                source,
-                reader,
-                key: followed,
-            } => {
-                for feed in routes.follows(*source) {
-                    timelines.follow(feed, key(*reader)?, key(*followed)?);
-                }
-                for feed in routes.hides(*source) {
-                    timelines.hide(feed, key(*reader)?, key(*followed)?);
-                }
-            }
-            Change::Unfollow {
-                source,
-                reader,
-                key: followed,
-            } => {
-                for feed in routes.follows(*source) {
-                    timelines.unfollow(feed, key(*reader)?, key(*followed)?);
-                }
-                for feed in routes.hides(*source) {
-                    timelines.unhide(feed, key(*reader)?, key(*followed)?);
-                }
-            }
-            Change::Account {
-                key: account,
-                visible,
-                ..
-            } => timelines.account(key(*account)?, !visible),
-        }
+        self.fanout.loading.moved();
         Ok(())
     }
 
     fn register(&mut self, now_us: i64) {
+        self.fanout.registering.store(false, Ordering::Release);
         while let Ok(wish) = self.waiting.try_recv() {
             let cold = Cold {
                 follows: &wish.follows,
@@ -195,42 +208,14 @@ impl Drawer {
     }
 }
 
-/// Makes the groups of a merged feed anew.
-fn regroup(
-    timelines: &mut Timelines,
-    routes: &Routes,
-    lane: i64,
-    was: &[Grouped],
-    now: &[Grouped],
-) -> Result<(), StoreError> {
-    for (feed, target) in routes.targets(lane) {
-        let ended = |old: &&Grouped| now.iter().all(|new| new.record != old.record);
-        for old in was.iter().filter(ended) {
-            let id = RecordId(group(old.record).cast_unsigned());
-            timelines.remove_from(feed, target, id);
-        }
-        for one in now {
-            insert(
-                timelines,
-                feed,
-                target,
-                group(one.record),
-                one.time_us,
-                &one.uri,
-                one.author,
-                &one.keys,
-            )?;
-        }
-    }
-    Ok(())
-}
-
 /// How many changes go together: a moved record's delete is never apart from its insert.
 fn chunk_length(changes: &[Change]) -> usize {
     let mut length = changes.len().min(TOGETHER_MAX);
     while let (
         Some(
-            Change::Regroup { .. }
+            Change::Regroup {
+                continues: true, ..
+            }
             | Change::Delete { .. }
             | Change::Follow { .. }
             | Change::Unfollow { .. },

@@ -1,15 +1,21 @@
 //! Loading: the store's records and settings as the engine takes them.
 //!
-//! In:    the configuration and one snapshot of the store.
-//! Out:   an engine as of that snapshot's position of the outbox.
-//! Never: a number that the engine cannot hold: it is told as damage.
+//! In:    the configuration and the store, slice by slice.
+//! Out:   an engine at the outbox position before the first slice.
+//! Never: a number that the engine cannot hold: it is told as damage; a page from this engine
+//!        before every change up to the end of loading is applied to it.
+//!
+//! Slices are of different moments, so that no snapshot is held for long. That is sound because
+//! a change says all that it leaves of the record, group or account it names: what changed since
+//! the first slice is settled by its last change, and everything else was the same all the time.
 
 use timeline::{FeedSpec, KeyId, KeyList, NewRecord, RecordId, Settings, TargetSpec, Timelines};
 
+use super::loading::Loading;
 use crate::clock::Micros;
 use crate::config;
 use crate::store::routes::Routes;
-use crate::store::{Loaded, Outbox, Plan, StoreError};
+use crate::store::{LoadPlace, Loaded, Outbox, Plan, StoreError};
 
 /// Largest number a key can have: the engine holds 32 bits.
 const KEY_MAX: i64 = u32::MAX as i64;
@@ -47,19 +53,43 @@ pub(super) fn engine_settings(settings: &config::Timelines, plan: &Plan) -> Sett
     }
 }
 
-/// A fresh engine, loaded from one snapshot of the store.
+/// A fresh engine, loaded from the store; `None` if `enough` became true meanwhile.
 pub(super) fn load(
     settings: &Settings,
     routes: &Routes,
     store: &dyn Outbox,
-) -> Result<Timelines, StoreError> {
+    loading: &Loading,
+    enough: &dyn Fn() -> bool,
+) -> Result<Option<Timelines>, StoreError> {
     let lanes: usize = settings.feeds.iter().map(|feed| feed.targets.len()).sum();
     let lane_max = (settings.window_bytes_max / timeline::RECORD_BYTES / lanes.max(1)).max(1);
-    // The position is known only after the visit; nothing reads the engine before that.
+    let sizes = store.lane_sizes()?;
+    loading.begin(sizes.iter().map(|size| (*size).min(lane_max as u64)).sum());
+    // Before the first slice: every change after it is applied again.
     let head = store.head()?;
     let mut timelines = Timelines::new(settings.clone(), head.max(0).cast_unsigned());
-    let mut wrong = None;
-    let position = store.load(lane_max, &mut |loaded| match loaded {
+    let mut place = Some(LoadPlace::START);
+    while let Some(from) = place {
+        if enough() {
+            return Ok(None);
+        }
+        place = load_slice(&mut timelines, routes, store, (from, lane_max), loading)?;
+    }
+    timelines.begin(head.max(0).cast_unsigned());
+    timelines.end(); // what was loaded is whole, also if no change follows
+    Ok(Some(timelines))
+}
+
+/// Takes one slice in; returns where the next begins.
+fn load_slice(
+    timelines: &mut Timelines,
+    routes: &Routes,
+    store: &dyn Outbox,
+    (from, lane_max): (LoadPlace, usize),
+    loading: &Loading,
+) -> Result<Option<LoadPlace>, StoreError> {
+    let (mut wrong, mut records) = (None, 0);
+    let next = store.load(from, lane_max, &mut |loaded| match loaded {
         Loaded::Hidden { key: account } => match key(account) {
             Ok(account) => timelines.account(account, true),
             Err(error) => wrong = Some(error),
@@ -72,21 +102,15 @@ pub(super) fn load(
             author,
             keys,
         } => {
+            records += 1;
             let record = match routes.is_merged(lane) {
                 true => group(record),
                 false => record,
             };
             for (feed, target) in routes.targets(lane) {
-                if let Err(error) = insert(
-                    &mut timelines,
-                    feed,
-                    target,
-                    record,
-                    time_us,
-                    uri,
-                    author,
-                    keys,
-                ) {
+                if let Err(error) =
+                    insert(timelines, feed, target, record, time_us, uri, author, keys)
+                {
                     wrong = Some(error);
                 }
             }
@@ -97,11 +121,10 @@ pub(super) fn load(
             }
         }
     })?;
-    timelines.begin(position.max(0).cast_unsigned());
-    timelines.end();
+    loading.add(records);
     match wrong {
         Some(error) => Err(error),
-        None => Ok(timelines),
+        None => Ok(next),
     }
 }
 

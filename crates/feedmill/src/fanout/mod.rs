@@ -21,29 +21,41 @@ mod draw;
 mod gauges;
 // The store's records and settings as the engine takes them.
 mod load;
+#[cfg(test)]
+mod load_tests;
+// Whether the timelines answer yet.
+mod loading;
+#[cfg(test)]
+mod tests;
 // Whether what was remembered still holds.
 mod turns;
 // Pages as URIs.
 mod uris;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use quick_cache::sync::Cache;
-use timeline::{Cold, Entry, KeyId, KeyList, Moment, Page, Pages, Read, Request, Stats, Target};
+use timeline::{
+    Cold, Entry, KeyId, KeyList, Moment, Page, Pages, Read, Request, Stats, Target, Timelines,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::Micros;
 use crate::config;
 use crate::store::routes::Routes;
 use crate::store::shown::{Shown, ShownPage};
-use crate::store::{Change, Plan, Position, SharedStore, StoreError};
+use crate::store::{Change, Plan, Position, Row, SharedStore, StoreError, budget};
 
 use bodies::Bodies;
 pub use draw::Drawer;
-pub(crate) use draw::{PATIENCE, TOGETHER_MAX, WORK};
+pub(crate) use draw::{TOGETHER_MAX, WORK};
 use gauges::Gauges;
-use load::{GROUP, engine_settings, key, key_list, load};
+use load::{GROUP, engine_settings, key, key_list};
+use loading::Loading;
+pub use loading::Progress;
 use turns::Turns;
 pub use uris::Uris;
 
@@ -68,6 +80,9 @@ pub struct Fanout {
     rev_turns: Turns,
     standing_turns: Turns,
     registrations: SyncSender<Registration>,
+    /// Somebody waits to be registered.
+    registering: AtomicBool,
+    loading: Loading,
     gauges: Gauges,
 }
 
@@ -92,6 +107,8 @@ pub struct Wish<'a> {
     pub before: Option<&'a Position>,
     pub limit: usize,
     pub now_us: Micros,
+    /// What the reader follows is not all here: it is answered, and does not become active.
+    pub is_incomplete: bool,
 }
 
 /// What the engine says of a page, and those of its records that are in memory.
@@ -102,6 +119,8 @@ struct Found {
     next: Option<Position>,
     /// The outbox position at which all of this is so, if that can be told.
     position: Option<i64>,
+    /// Whether it ends before its last entry.
+    is_cut: bool,
 }
 
 /// Makes something of a page of a feed, as the engine gives it.
@@ -117,10 +136,28 @@ pub struct Groups {
 
 impl Found {
     fn page(self) -> ShownPage {
+        let rows: Vec<Arc<Shown>> = self.shown.into_iter().flatten().collect();
+        let next = match self.is_cut {
+            true => rows.last().map(|row| row.position()),
+            false => self.next,
+        };
         ShownPage {
-            rows: self.shown.into_iter().flatten().collect(),
-            next: self.next,
+            rows,
+            next,
             next_rung: None,
+        }
+    }
+
+    /// Ends the page before a record that was not read because those before it are many bytes.
+    fn end_before(&mut self, record: Option<i64>) {
+        let at = self
+            .entries
+            .iter()
+            .position(|entry| Some(id(entry)) == record);
+        if let Some(at) = at.filter(|at| *at > 0) {
+            self.entries.truncate(at);
+            self.shown.truncate(at);
+            self.is_cut = true;
         }
     }
 
@@ -136,6 +173,21 @@ impl Fanout {
         cache_mib: usize,
         store: &SharedStore,
     ) -> Result<Option<(Arc<Self>, Drawer)>, StoreError> {
+        let Some((fanout, mut drawer)) = Self::start(settings, cache_mib, store)? else {
+            return Ok(None);
+        };
+        while fanout.loading.is_loading() {
+            drawer.load(&|| false)?;
+        }
+        Ok(Some((fanout, drawer)))
+    }
+
+    /// Timelines that their thread will load; the store answers until it has.
+    pub fn start(
+        settings: &config::Timelines,
+        cache_mib: usize,
+        store: &SharedStore,
+    ) -> Result<Option<(Arc<Self>, Drawer)>, StoreError> {
         let plan = Arc::clone(store.plan());
         if settings.memory_mib == 0 || plan.feeds.is_empty() {
             return Ok(None);
@@ -143,7 +195,8 @@ impl Fanout {
         let routes = Routes::new(&plan, &**store);
         let (registrations, waiting) = sync_channel(REGISTRATIONS_MAX);
         let engine = engine_settings(settings, &plan);
-        let timelines = load(&engine, &routes, &**store)?;
+        // Empty and never said to be loaded, so it answers nothing.
+        let timelines = Timelines::new(engine.clone(), 0);
         let fanout = Arc::new(Self {
             pages: timelines.pages(),
             routes,
@@ -155,6 +208,8 @@ impl Fanout {
             rev_turns: Turns::new(READERS_MAX),
             standing_turns: Turns::new(STANDINGS_MAX),
             registrations,
+            registering: AtomicBool::new(false),
+            loading: Loading::new(),
             gauges: Gauges::new(),
         });
         fanout.gauges.tell(timelines.stats());
@@ -192,7 +247,7 @@ impl Fanout {
         wish: &Wish<'_>,
         take: &Take<'_, T>,
     ) -> Result<Option<T>, StoreError> {
-        let Some(feed) = self.feed(wish.feed) else {
+        let Some(feed) = self.feed(wish.feed).filter(|_| !self.loading.is_loading()) else {
             return Ok(None);
         };
         let Some(reader) = self.reader(wish.reader)? else {
@@ -204,13 +259,16 @@ impl Fanout {
         Ok(match self.pages.read(&request, take) {
             Read::Page(taken) => Some(taken),
             Read::Below | Read::Sparse | Read::Busy => None,
-            Read::Cold => self.cold(&request, reader, &take)?,
+            Read::Cold => self.cold(&request, (reader, wish.is_incomplete), &take)?,
         })
     }
 
     /// The same, if everything it needs is in memory and nobody has to be waited for.
     fn find_at_once<T: Default>(&self, wish: &Wish<'_>, take: &Take<'_, T>) -> Option<T> {
         let feed = self.feed(wish.feed)?;
+        if self.loading.is_loading() {
+            return None; // an engine that is loaded anew shows an old position meanwhile
+        }
         let reader = self.readers.get(wish.reader)?;
         let before = wish.before.map(position);
         let request = request(wish, feed, reader, before.as_ref()).ok()?;
@@ -243,7 +301,8 @@ impl Fanout {
         let turn = self.rev_turns.of(xxh3_64(did.as_bytes()));
         let before = self.pages.settled();
         let rev = self.store.account(did)?.map_or(0, |account| account.rev);
-        if before.is_some() && self.pages.settled() == before {
+        let moved = self.pages.settled() != before || self.loading.is_loading();
+        if before.is_some() && !moved {
             self.revs.insert(did.into(), (rev, turn));
         }
         Ok(rev)
@@ -284,6 +343,7 @@ impl Fanout {
             entries: page.entries,
             next: page.next.map(place),
             position: moment.position().map(u64::cast_signed),
+            is_cut: false,
         }
     }
 
@@ -314,6 +374,8 @@ impl Fanout {
         read.extend(rows.iter().map(|row| Arc::new(Shown::of(row))));
         if rows.len() == wanted.len() {
             self.hold(&read, &turns, as_of);
+        } else if budget::is_page_full(rows.iter().map(Row::bytes).sum()) {
+            found.end_before(wanted.get(rows.len()).copied());
         }
         let mut rows = read.into_iter();
         for shown in found.shown.iter_mut().filter(|shown| shown.is_none()) {
@@ -339,11 +401,11 @@ impl Fanout {
         }
     }
 
-    /// The first page of a reader that is not active; it is registered afterwards.
+    /// The first page of a reader that is not active; it is registered afterwards, unless what it follows is not here.
     fn cold<T>(
         &self,
         request: &Request<'_>,
-        reader: i64,
+        (reader, is_incomplete): (i64, bool),
         take: &Take<'_, T>,
     ) -> Result<Option<T>, StoreError> {
         let Some(plan) = self.plan.feeds.get(request.feed) else {
@@ -361,6 +423,9 @@ impl Fanout {
             Read::Page(taken) => Some(taken),
             Read::Below | Read::Sparse | Read::Cold | Read::Busy => None,
         };
+        if is_incomplete {
+            return Ok(found);
+        }
         let registration = Registration {
             feed: request.feed,
             reader,
@@ -370,6 +435,9 @@ impl Fanout {
         };
         // A full queue means that the reader stays cold for now.
         drop(self.registrations.try_send(registration));
+        if !self.registering.swap(true, Ordering::AcqRel) {
+            self.store.wake();
+        }
         Ok(found)
     }
 
@@ -407,6 +475,16 @@ impl Fanout {
     /// The outbox position drawn so far.
     pub fn position(&self) -> i64 {
         self.pages.position().cast_signed()
+    }
+
+    /// How far the timelines are loaded; `None` once they answer.
+    pub fn progress(&self) -> Option<Progress> {
+        self.loading.progress()
+    }
+
+    /// Waits until pages show what happened up to a position; false if they do not in time.
+    pub fn wait_shown(&self, position: i64, patience: Duration) -> bool {
+        self.loading.wait(position, patience, || self.position())
     }
 
     /// What the engine held and had done a moment ago.
@@ -466,81 +544,3 @@ fn request<'a>(
 }
 
 type Waiting = Receiver<Registration>;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use parking_lot::Mutex;
-
-    const CONFIG: &str = r#"
-namespace = "com.example"
-[collections.follow]
-collection = "com.example.follow"
-validate = false
-[collections.post]
-collection = "com.example.post"
-validate = false
-[feeds.timeline]
-follow = "follow"
-targets = ["post"]
-[store]
-url = "sqlite::memory:"
-"#;
-
-    fn wish(reader: &str) -> Wish<'_> {
-        Wish {
-            feed: "timeline",
-            target: None,
-            reader,
-            before: None,
-            limit: 10,
-            now_us: 1,
-        }
-    }
-
-    /// Whoever writes may be put to sleep by the machine, in the midst of a change that concerns
-    /// a page, and whoever reads in the midst of a page. Nobody waits for either to wake.
-    #[test]
-    fn neither_waits_for_the_other_to_wake() {
-        let config = config::Config::parse(CONFIG).unwrap();
-        let store = crate::store::open(&config).unwrap();
-        let opened = Fanout::open(&config.timelines, 1, &store).unwrap();
-        let (fanout, mut drawer) = opened.unwrap();
-        let reader = "did:plc:reader";
-        fanout.readers.insert(reader.into(), 1);
-        let wish = wish(reader);
-        assert!(fanout.page(&wish).unwrap().is_some());
-        drawer.timelines.begin(1);
-        drawer.timelines.account(KeyId(7), true);
-        let meanwhile = std::thread::scope(|scope| {
-            let page = scope.spawn(|| (fanout.page(&wish), fanout.page_at_once(&wish)));
-            page.join().unwrap()
-        });
-        assert!(meanwhile.0.unwrap().is_none());
-        assert!(meanwhile.1.is_none());
-        drawer.timelines.end();
-        assert!(fanout.page(&wish).unwrap().is_some());
-        // A page that takes its time: the drawer goes on, and the page is made again.
-        let mut tries = 0;
-        let drawer = Mutex::new(drawer);
-        let follows = KeyList::default();
-        let cold = Cold {
-            follows: &follows,
-            hidden: &KeyList::default(),
-            as_of: 1,
-        };
-        let request = request(&wish, 0, 1, None).unwrap();
-        let read = fanout.pages.read_cold(&request, &cold, |_, page| {
-            tries += 1;
-            if tries == 1 {
-                let mut drawer = drawer.lock();
-                drawer.timelines.begin(2);
-                drawer.timelines.account(KeyId(7), false);
-                drawer.timelines.end();
-            }
-            page
-        });
-        assert_eq!(read, Read::Page(Page::default()));
-        assert_eq!((tries, fanout.position()), (2, 2));
-    }
-}

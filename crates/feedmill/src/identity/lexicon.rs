@@ -6,7 +6,9 @@
 
 use serde_json::Value;
 
-use super::{DOCUMENT_BYTES_MAX, IdentityError, Resolver, limited};
+use super::{IdentityError, Resolver};
+use crate::host::Cause;
+use crate::reach::fetch::{Ask, PAGE_BYTES_MAX};
 
 /// The collection in which schemas are published.
 const COLLECTION: &str = "com.atproto.lexicon.schema";
@@ -20,7 +22,7 @@ impl Resolver {
         labels.pop(); // the name within the authority
         labels.reverse();
         let name = format!("_lexicon.{}", labels.join("."));
-        let texts = self.reach.names().texts(&name).await?;
+        let texts = self.fetcher.texts(Cause::Lexicon, &name).await?;
         let dids: Vec<&str> = texts
             .iter()
             .filter_map(|text| text.strip_prefix("did="))
@@ -29,18 +31,19 @@ impl Resolver {
             let why = "its authority names no account (or several) in DNS under _lexicon";
             return Err(IdentityError::Unresolvable(why));
         };
-        let host = self.host(did).await?;
+        let host = self.host_for(did, Cause::Lexicon).await?;
         let address = format!(
             "{host}/xrpc/com.atproto.repo.getRecord?repo={did}&collection={COLLECTION}&rkey={nsid}"
         );
-        let response = self.client.get(address).send().await?;
-        if !response.status().is_success() {
+        let ask = Ask::new(Cause::Lexicon, &address).bytes_max(PAGE_BYTES_MAX);
+        let reply = self.fetcher.fetch(ask).await?;
+        if !reply.is_success() {
             return Err(IdentityError::Unresolvable(
                 "its authority's account holds no such schema",
             ));
         }
-        let body = limited(response, DOCUMENT_BYTES_MAX).await?;
-        let answer: Value = serde_json::from_slice(&body)
+        let answer: Value = reply
+            .json()
             .map_err(|_| IdentityError::Unresolvable("the host's answer is not JSON"))?;
         let mut lexicon = answer.get("value").cloned().unwrap_or_default();
         let id = lexicon.get("id").and_then(Value::as_str);

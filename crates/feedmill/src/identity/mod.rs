@@ -3,43 +3,44 @@
 //! In:    a DID, a handle, an NSID.
 //! Out:   the address of its host and its signing key, from its DID document;
 //!        the DID behind a handle; the published lexicon of a name.
-//! Never: a request without a time limit, or to an address that [`Reach`] does
-//!        not permit; an answer or a cache without a size.
+//! Never: a request that does not go through the [`Fetcher`]; a cache without a
+//!        size in bytes; of a document more than the fields we need.
 
 // From handles to accounts.
 mod handle;
+// What is remembered, and how much memory that takes.
+mod known;
 // From names to published lexicons.
 mod lexicon;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use quick_cache::sync::Cache;
 use record::key::PublicKey;
 use serde::Deserialize;
 
+use self::known::{Documents, Known};
+use crate::clock::Clock;
 use crate::config::Config;
-use crate::reach::names::NamesError;
+use crate::host::Cause;
+use crate::reach::fetch::{Ask, FetchError, Fetcher, Reply};
 use crate::reach::{Forbidden, Reach};
 
 pub use crate::reach::provide_tls;
 
-/// Documents kept, and for how long.
-const CACHED_MAX: usize = 10_000;
-const FRESH: Duration = Duration::from_secs(3600);
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of the largest DID document or lexicon read, and of the largest file of a handle.
-const DOCUMENT_BYTES_MAX: usize = 1_000_000;
-const BODY_BYTES_MAX: usize = 2048;
+/// Bytes of the largest address and of the largest handle that are kept of a document.
+const ADDRESS_BYTES_MAX: usize = 2048;
+const HANDLE_BYTES_MAX: usize = 253;
 
 /// Why an account's host or key is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// Try again later.
     #[error("cannot fetch the DID document")]
-    Unreachable(#[from] reqwest::Error),
-    /// Try again later.
-    #[error("cannot ask for a name")]
-    Nameless(#[from] NamesError),
+    Unreachable(#[source] FetchError),
+    /// Try again later: as much is asked as may be, or who is asked wants a pause.
+    #[error("cannot be asked before {} ms", .0.as_millis())]
+    Later(Duration),
     /// Try again later: it was asked a moment ago.
     #[error("it did not answer a moment ago")]
     Silent,
@@ -54,12 +55,33 @@ pub enum IdentityError {
     Unresolvable(&'static str),
 }
 
+impl From<FetchError> for IdentityError {
+    fn from(error: FetchError) -> Self {
+        match error {
+            FetchError::Forbidden(why) => Self::Forbidden(why),
+            FetchError::Later(pause) => Self::Later(pause),
+            error => Self::Unreachable(error),
+        }
+    }
+}
+
 impl IdentityError {
+    /// What a caller is told, who must not learn our addresses or where names lead in our network.
+    pub fn in_public(&self) -> &'static str {
+        match self {
+            Self::Unreachable(error) => error.in_public(),
+            Self::Later(_) | Self::Silent => "it cannot be asked now; try again",
+            Self::Missing => "there is no such DID",
+            Self::Forbidden(_) => "the host is not one that is asked",
+            Self::Unresolvable(why) => why,
+        }
+    }
+
     /// Whether asking again in a moment cannot end differently.
     pub fn is_lasting(&self) -> bool {
         match self {
             Self::Missing | Self::Forbidden(_) | Self::Unresolvable(_) => true,
-            Self::Unreachable(_) | Self::Nameless(_) | Self::Silent => false,
+            Self::Unreachable(_) | Self::Later(_) | Self::Silent => false,
         }
     }
 }
@@ -67,16 +89,12 @@ impl IdentityError {
 /// Resolves DIDs.
 #[derive(Debug)]
 pub struct Resolver {
-    reach: Reach,
-    /// For hosts that strangers name.
-    client: reqwest::Client,
-    /// For hosts that the operator names.
-    named_client: reqwest::Client,
+    fetcher: Arc<Fetcher>,
     plc_url: String,
     did_web_url: Option<String>,
     has_dns: bool,
-    known: Cache<String, (std::time::Instant, Named)>,
-    handles: Cache<String, (std::time::Instant, handle::Known)>,
+    documents: Documents,
+    handles: handle::Handles,
 }
 
 /// What a DID document names.
@@ -136,7 +154,9 @@ impl Document {
         Named {
             host: self.endpoint("#atproto_pds"),
             key: self.key("#atproto"),
-            handle: handle.map(str::to_owned),
+            handle: handle
+                .filter(|handle| handle.len() <= HANDLE_BYTES_MAX)
+                .map(str::to_owned),
             labeler: LabelerPlace {
                 endpoint: self.endpoint("#atproto_labeler"),
                 key: self.key("#atproto_label"),
@@ -148,6 +168,9 @@ impl Document {
         let mut services = self.service.iter();
         let service = services.find(|service| service.id.ends_with(id))?;
         let url = service.service_endpoint.as_str()?;
+        if url.len() > ADDRESS_BYTES_MAX {
+            return None;
+        }
         Some(url.trim_end_matches('/').to_owned())
     }
 
@@ -167,135 +190,157 @@ struct Service {
 }
 
 impl Resolver {
+    /// The resolver of a configuration, with a fetcher of its own.
+    pub fn new(config: &Config) -> Result<Self, IdentityError> {
+        let fetcher = Fetcher::new(config, Clock::Wall)?;
+        Ok(Self::with(config, Arc::new(fetcher)))
+    }
+
     /// The resolver of a configuration: it asks its directory, and hosts themselves
     /// for did:web unless `did_web_url` stands in for all of them.
-    pub fn new(config: &Config) -> Result<Self, IdentityError> {
-        let reach = Reach::new(config);
-        let intake = &config.intake;
-        let mut named = vec![intake.plc_url.as_str()];
-        named.extend(intake.did_web_url.as_deref());
-        named.extend(intake.backfill.as_deref());
+    pub fn with(config: &Config, fetcher: Arc<Fetcher>) -> Self {
         let trimmed = |url: &str| url.trim_end_matches('/').to_owned();
-        Ok(Self {
-            client: reach.client(TIMEOUT)?,
-            named_client: reach.named_client(TIMEOUT, &named)?,
+        let intake = &config.intake;
+        Self {
+            fetcher,
             plc_url: trimmed(&intake.plc_url),
             did_web_url: intake.did_web_url.as_deref().map(trimmed),
             has_dns: config.identity.dns_server.is_some(),
-            known: Cache::new(CACHED_MAX),
-            handles: Cache::new(CACHED_MAX),
-            reach,
-        })
+            documents: Documents::default(),
+            handles: handle::Handles::new(config.identity.handles_max),
+        }
     }
 
     /// What may be asked.
     pub fn reach(&self) -> &Reach {
-        &self.reach
+        self.fetcher.reach()
     }
 
-    /// The client for requests to hosts that the operator named.
-    pub fn named_client(&self) -> &reqwest::Client {
-        &self.named_client
-    }
-
-    /// The client for requests to hosts that DID documents name; [`Resolver::host`] judged them.
-    pub fn client(&self) -> &reqwest::Client {
-        &self.client
+    /// Who asks.
+    pub fn fetcher(&self) -> &Arc<Fetcher> {
+        &self.fetcher
     }
 
     /// The address of an account's host.
     pub async fn host(&self, did: &str) -> Result<String, IdentityError> {
-        let named = self.named(did).await?;
+        self.host_for(did, Cause::Identity).await
+    }
+
+    /// The same, asked for another cause.
+    pub async fn host_for(&self, did: &str, cause: Cause) -> Result<String, IdentityError> {
+        let named = self.named(did, cause).await?;
         let host = named.host.ok_or(IdentityError::Unresolvable(
             "the DID document names no host",
         ))?;
-        self.reach.permit(&host)?;
+        self.reach().permit(&host)?;
         Ok(host)
     }
 
     /// The key with which an account signs its commits.
     pub async fn key(&self, did: &str) -> Result<PublicKey, IdentityError> {
-        let named = self.named(did).await?;
-        named.key.ok_or(IdentityError::Unresolvable(
-            "the DID document names no key for commits",
-        ))
+        key_in(self.named(did, Cause::Identity).await?)
+    }
+
+    /// The key of the account that a token names, and whether it was fetched just now.
+    pub async fn token_key(&self, did: &str) -> Result<(PublicKey, bool), IdentityError> {
+        match self.documents.get(did) {
+            Known::Named(named, _) => Ok((key_in(*named)?, false)),
+            Known::Missing => Err(IdentityError::Missing),
+            Known::Unknown if self.documents.was_silent(did) => Err(IdentityError::Silent),
+            Known::Unknown => {
+                let asked = self.ask(did, Cause::Token).await;
+                if asked.is_err() && !matches!(asked, Err(IdentityError::Later(_))) {
+                    self.documents.is_silent(did);
+                }
+                Ok((key_in(asked?)?, true))
+            }
+        }
+    }
+
+    /// The same key, fetched anew because a signature does not fit it; `None` if that was done within
+    /// the last minute: whoever sends bad tokens must not decide how often a directory is asked.
+    pub async fn token_key_anew(&self, did: &str) -> Result<Option<PublicKey>, IdentityError> {
+        match self.documents.may_refresh(did) {
+            true => Ok(Some(key_in(self.ask(did, Cause::Token).await?)?)),
+            false => Ok(None),
+        }
     }
 
     /// Where an account that is a labeler speaks, and its key for labels.
     pub async fn labeler(&self, did: &str) -> Result<LabelerPlace, IdentityError> {
         // A changed key must not stop the stream for as long as documents are remembered.
         self.forget(did);
-        let place = self.named(did).await?.labeler;
+        let place = self.named(did, Cause::Identity).await?.labeler;
         if let Some(endpoint) = &place.endpoint {
-            self.reach.permit(endpoint)?;
+            self.reach().permit(endpoint)?;
         }
         Ok(place)
     }
 
     /// The key, if it is known without asking anybody, and for how long it has been.
     pub fn known_key(&self, did: &str) -> Option<(PublicKey, Duration)> {
-        let (at, named) = self.known.get(did)?;
-        let age = at.elapsed();
-        named.key.filter(|_| age < FRESH).map(|key| (key, age))
+        match self.documents.get(did) {
+            Known::Named(named, age) => named.key.map(|key| (key, age)),
+            Known::Missing | Known::Unknown => None,
+        }
     }
 
-    async fn named(&self, did: &str) -> Result<Named, IdentityError> {
-        if let Some((at, named)) = self.known.get(did)
-            && at.elapsed() < FRESH
-        {
-            return Ok(named);
+    async fn named(&self, did: &str, cause: Cause) -> Result<Named, IdentityError> {
+        match self.documents.get(did) {
+            Known::Named(named, _) => Ok(*named),
+            Known::Missing => Err(IdentityError::Missing),
+            Known::Unknown => self.ask(did, cause).await,
         }
-        let request = if did.starts_with("did:plc:") {
-            self.named_client.get(format!("{}/{did}", self.plc_url))
-        } else if let Some(name) = did.strip_prefix("did:web:") {
-            let (host, address) =
-                web_address(name).ok_or(IdentityError::Unresolvable("not a did:web of a host"))?;
-            match &self.did_web_url {
-                Some(url) => self
-                    .named_client
-                    .get(format!("{url}/.well-known/did.json"))
-                    .header("host", host),
-                None => {
-                    self.reach.permit(&address)?;
-                    self.client.get(address)
-                }
-            }
-        } else {
+    }
+
+    /// Asks for a document, and remembers what it names; that there is none, too.
+    async fn ask(&self, did: &str, cause: Cause) -> Result<Named, IdentityError> {
+        let reply = self.document(did, cause).await?;
+        if matches!(reply.status, 404 | 410) {
+            self.documents.put(did, None);
+            return Err(IdentityError::Missing);
+        }
+        let named = Document::read(did, &reply.good()?.body)?.named();
+        self.documents.put(did, Some(named.clone()));
+        Ok(named)
+    }
+
+    async fn document(&self, did: &str, cause: Cause) -> Result<Reply, IdentityError> {
+        if did.starts_with("did:plc:") {
+            let address = format!("{}/{did}", self.plc_url);
+            let ask = Ask::new(cause, &address).named();
+            return Ok(self.fetcher.fetch(ask).await?);
+        }
+        let Some(name) = did.strip_prefix("did:web:") else {
             return Err(IdentityError::Unresolvable(
                 "only did:plc and did:web can be resolved",
             ));
         };
-        let response = request.send().await?;
-        if matches!(response.status().as_u16(), 404 | 410) {
-            return Err(IdentityError::Missing);
-        }
-        let body = limited(response.error_for_status()?, DOCUMENT_BYTES_MAX).await?;
-        let document = Document::read(did, &body)?;
-        let named = document.named();
-        self.known
-            .insert(did.to_owned(), (std::time::Instant::now(), named.clone()));
-        Ok(named)
+        let (host, address) =
+            web_address(name).ok_or(IdentityError::Unresolvable("not a did:web of a host"))?;
+        let Some(url) = &self.did_web_url else {
+            return Ok(self.fetcher.fetch(Ask::new(cause, &address)).await?);
+        };
+        let address = format!("{url}/.well-known/did.json");
+        let ask = Ask::new(cause, &address).named().of_host(&host);
+        Ok(self.fetcher.fetch(ask).await?)
     }
 
     /// Forgets what is known of an account, so that the next question goes to the directory.
     pub fn forget(&self, did: &str) {
-        self.known.remove(did);
+        self.documents.forget(did);
+    }
+
+    /// Bytes that documents and handles take.
+    pub fn cached_bytes(&self) -> u64 {
+        self.documents.bytes() + self.handles.bytes()
     }
 }
 
-/// The body of an answer, if it is no larger than `bytes_max`.
-async fn limited(
-    mut response: reqwest::Response,
-    bytes_max: usize,
-) -> Result<Vec<u8>, IdentityError> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        if body.len() + chunk.len() > bytes_max {
-            return Err(IdentityError::Unresolvable("the answer is too large"));
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
+fn key_in(named: Named) -> Result<PublicKey, IdentityError> {
+    named.key.ok_or(IdentityError::Unresolvable(
+        "the DID document names no key for commits",
+    ))
 }
 
 /// The host of a did:web and where it keeps its document; one on this machine is asked without TLS.

@@ -11,18 +11,19 @@ use metrics::counter;
 use record::key::PublicKey;
 use record::value::Value;
 use tokio::sync::watch;
-use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tracing::{info, warn};
 
 use super::{Label, Labels};
 use crate::config::Intake;
 use crate::config::labels::LabelSource;
+use crate::host::Cause;
 use crate::identity::{IdentityError, Resolver};
 use crate::metrics as names;
 use crate::pause::{Pauses, chance};
-use crate::reach::ConnectError;
+use crate::reach::fetch::FetchError;
 use crate::source::hear::{ANSWER_MAX, Unheard, hear};
+use crate::source::socket;
 use crate::store::StoreError;
 
 /// Listens to one labeler.
@@ -42,7 +43,7 @@ enum Ended {
     #[error("its document names no labeler, or no key for labels")]
     Nameless,
     #[error("the labeler cannot be reached")]
-    Unreachable(#[from] ConnectError),
+    Unreachable(#[from] FetchError),
     #[error("no connection")]
     Refused(#[from] Box<tungstenite::Error>),
     #[error("no answer within {} s", ANSWER_MAX.as_secs())]
@@ -93,19 +94,18 @@ impl Listener {
         let address = format!("{endpoint}/xrpc/com.atproto.label.subscribeLabels?cursor={cursor}")
             .replacen("http", "ws", 1);
         let bytes_max = self.intake.frame_bytes_max;
-        let settings = WebSocketConfig::default()
-            .max_message_size(Some(bytes_max))
-            .max_frame_size(Some(bytes_max));
         let connecting = async {
             let named = self.source.endpoint.is_some();
-            let line = self.resolver.reach().connect(&endpoint, named).await?;
-            let settings = Some(settings);
-            let shaken =
-                tokio_tungstenite::client_async_tls_with_config(address, line, settings, None);
-            Ok::<_, Ended>(shaken.await.map_err(Box::new)?)
+            let fetcher = self.resolver.fetcher();
+            let line = fetcher.connect(Cause::Label, &endpoint, named).await?;
+            let shaken = socket::open(address, line, bytes_max).await;
+            if let Err(tungstenite::Error::Http(answer)) = &shaken {
+                fetcher.heed(&endpoint, answer.status().as_u16(), answer.headers());
+            }
+            Ok::<_, Ended>(shaken.map_err(Box::new)?)
         };
         let connected = tokio::time::timeout(ANSWER_MAX, connecting).await;
-        let (mut socket, _) = connected.map_err(|_| Ended::Unanswered)??;
+        let mut socket = connected.map_err(|_| Ended::Unanswered)??;
         info!(labeler = self.source.did, cursor, "listening to labels");
         loop {
             // A labeler may have nothing to say for days.
@@ -146,6 +146,9 @@ impl Listener {
     }
 
     fn said(&self, bytes: &[u8], key: Option<&PublicKey>) -> Said {
+        if bytes.len() > self.intake.frame_bytes_max {
+            return self.too_large(bytes);
+        }
         let parsed = record::cbor::decode_first(bytes)
             .and_then(|(header, rest)| Ok((header, record::cbor::decode(rest)?)));
         let Ok((header, body)) = parsed else {
@@ -185,6 +188,23 @@ impl Listener {
         }
     }
 
+    /// A message that was cut off: nothing of it is kept but its number, so that it does not come again.
+    fn too_large(&self, bytes: &[u8]) -> Said {
+        count_refused();
+        let seq = number(bytes);
+        warn!(
+            labeler = self.source.did,
+            seq, "a message of labels is larger than intake.frame_bytes_max"
+        );
+        match seq {
+            Some(seq) => Said::Labels {
+                seq,
+                labels: Vec::new(),
+            },
+            None => Said::Nothing,
+        }
+    }
+
     async fn keep(&self, seq: i64, labels: Vec<Label>) -> Result<(), Ended> {
         let (kept, did) = (Arc::clone(&self.labels), self.source.did.clone());
         let count = labels.len() as u64;
@@ -195,6 +215,43 @@ impl Listener {
     }
 }
 
+/// The number of a message of which only the beginning is there; `seq` comes before `labels`.
+fn number(bytes: &[u8]) -> Option<i64> {
+    let (header, rest) = record::cbor::decode_first(bytes).ok()?;
+    if header.get("t").and_then(Value::text) != Some("#labels") {
+        return None;
+    }
+    let mut reader = record::cbor::Reader::new(rest);
+    let mut fields = reader.map().ok()?;
+    while let Some(key) = fields.key(&mut reader).ok()? {
+        match key {
+            "seq" => return reader.int().ok(),
+            _ => reader.skip().ok()?,
+        }
+    }
+    None
+}
+
 fn count_refused() {
     counter!(names::LABELS, "result" => "refused").increment(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::cbor::Writer;
+
+    #[test]
+    fn the_number_of_a_message_that_was_cut_off_is_found() {
+        let mut writer = Writer::with_capacity(5000);
+        writer.map(2).text("t").text("#labels").text("op").int(1);
+        writer.map(2).text("seq").int(7);
+        writer.text("labels").list(1).bytes(&[1; 4000]);
+        let bytes = writer.into_bytes();
+        for length in [1000, 100, 40] {
+            assert_eq!(number(&bytes[..length]), Some(7));
+        }
+        assert_eq!(number(&bytes[..10]), None);
+        assert_eq!(number(b"garbage"), None);
+    }
 }

@@ -14,14 +14,18 @@ mod label;
 // The stream of one labeler.
 mod listen;
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, Error, OptionalExtension as _, params};
+use tracing::warn;
 
 use crate::clock::Micros;
 use crate::config::Config;
+use crate::file;
+use crate::metrics as names;
 use crate::store::StoreError;
 
 pub use label::{Label, LabelError};
@@ -35,12 +39,25 @@ CREATE TABLE IF NOT EXISTS labels (
     made_us INTEGER NOT NULL, ends_us INTEGER, negated INTEGER NOT NULL, cid TEXT, json TEXT NOT NULL,
     PRIMARY KEY (uri, labeler, word)) WITHOUT ROWID;";
 
+/// The version of the file.
+const VERSION: i64 = 1;
+const NEWER: &str = "the file was written by a newer version of feedmill; install that version, or remove the file: it is read again from the labelers";
+
 /// Labels kept.
 #[derive(Debug)]
 pub struct Labels {
-    /// One connection: a lookup is a few seeks.
-    connection: Mutex<Connection>,
+    /// `None` for labels in memory.
+    file: Option<PathBuf>,
+    kept: Mutex<Kept>,
     settings: crate::config::Labels,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// One connection: a lookup is a few seeks.
+    connection: Connection,
+    /// Labelers whose streams have to be read again from their cursor: the file was made anew.
+    anew: BTreeSet<String>,
 }
 
 /// What labels are looked up for.
@@ -58,40 +75,65 @@ impl Labels {
         if settings.sources.is_empty() {
             return Ok(None);
         }
-        let connection = match config.store.url.strip_prefix("sqlite://") {
-            Some(path) => Connection::open(PathBuf::from(path).with_extension("labels.db")),
-            None => Connection::open_in_memory(),
-        };
-        let prepare = |connection: Connection| -> Result<Connection, Error> {
-            connection.pragma_update(None, "journal_mode", "WAL")?;
-            connection.pragma_update(None, "synchronous", "NORMAL")?;
-            connection.busy_timeout(std::time::Duration::from_secs(30))?;
-            connection.execute_batch(SCHEMA)?;
-            for source in &settings.sources {
-                let sql = "INSERT OR IGNORE INTO labelers (did, cursor) VALUES (?1, 0)";
-                connection.execute(sql, [&source.did])?;
+        let file = config.store.labels_file();
+        let connection = match connect(file.as_deref(), &settings) {
+            Err(error) => {
+                discard(file.as_deref(), error).map_err(passing)?;
+                connect(file.as_deref(), &settings).map_err(passing)?
             }
-            Ok(connection)
+            Ok(connection) => connection,
         };
-        let connection = connection.and_then(prepare).map_err(passing)?;
+        let kept = Kept {
+            connection,
+            anew: BTreeSet::new(),
+        };
         Ok(Some(Arc::new(Self {
-            connection: Mutex::new(connection),
+            file,
+            kept: Mutex::new(kept),
             settings,
         })))
+    }
+
+    /// Runs `work`. A damaged file is made anew, and the streams are read again.
+    fn with<T>(&self, work: impl FnOnce(&mut Kept) -> Result<T, Error>) -> Result<T, StoreError> {
+        let mut kept = self.kept.lock();
+        work(&mut kept).map_err(|error| {
+            let text = error.to_string();
+            let renewed = discard(self.file.as_deref(), error)
+                .and_then(|()| connect(self.file.as_deref(), &self.settings));
+            if let Ok(connection) = renewed {
+                kept.connection = connection;
+                let all = self.settings.sources.iter();
+                kept.anew = all.map(|source| source.did.clone()).collect();
+            }
+            StoreError::Passing(format!("labels: {text}"))
+        })
     }
 
     /// How far a labeler's stream is kept.
     pub fn cursor(&self, did: &str) -> Result<i64, StoreError> {
         let sql = "SELECT cursor FROM labelers WHERE did = ?1";
-        let connection = self.connection.lock();
-        let found = connection.query_row(sql, [did], |row| row.get(0));
-        Ok(found.optional().map_err(passing)?.unwrap_or(0))
+        self.with(|kept| {
+            let found = kept.connection.query_row(sql, [did], |row| row.get(0));
+            let found = found.optional()?.unwrap_or(0);
+            kept.anew.remove(did); // the stream is read from here on
+            Ok(found)
+        })
     }
 
     /// Keeps what a labeler said, and how far that is in its stream.
     pub fn keep(&self, did: &str, seq: i64, labels: &[Label]) -> Result<(), StoreError> {
-        let mut connection = self.connection.lock();
-        kept(&mut connection, did, seq, labels).map_err(passing)
+        self.with(|held| match held.anew.contains(did) {
+            true => Ok(false),
+            false => kept(&mut held.connection, did, seq, labels).map(|()| true),
+        })
+        .and_then(|is_kept| match is_kept {
+            true => Ok(()),
+            false => {
+                let cause = "labels: the file was made anew; the stream is read again";
+                Err(StoreError::Passing(cause.into()))
+            }
+        })
     }
 
     /// The labelers of a request: those it names and we know, or the usual ones.
@@ -112,9 +154,44 @@ impl Labels {
         labelers: &[String],
         now_us: Micros,
     ) -> Result<Vec<String>, StoreError> {
-        let connection = self.connection.lock();
-        shown(&connection, subject, labelers, now_us).map_err(passing)
+        self.with(|kept| shown(&kept.connection, subject, labelers, now_us))
     }
+}
+
+fn connect(file: Option<&Path>, settings: &crate::config::Labels) -> Result<Connection, Error> {
+    let connection = match file {
+        Some(path) => Connection::open(path)?,
+        None => Connection::open_in_memory()?,
+    };
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.busy_timeout(std::time::Duration::from_secs(30))?;
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if version > VERSION {
+        return Err(Error::ToSqlConversionFailure(NEWER.into()));
+    }
+    connection.execute_batch(SCHEMA)?;
+    connection.pragma_update(None, "user_version", VERSION)?;
+    for source in &settings.sources {
+        let sql = "INSERT OR IGNORE INTO labelers (did, cursor) VALUES (?1, 0)";
+        connection.execute(sql, [&source.did])?;
+    }
+    Ok(connection)
+}
+
+/// Removes a damaged file: what it held is read again from the labelers' streams. Other errors are
+/// returned.
+fn discard(file: Option<&Path>, error: Error) -> Result<(), Error> {
+    let Some(path) = file.filter(|_| file::is_damage(&error)) else {
+        return Err(error);
+    };
+    if let Err(cause) = file::discard(path) {
+        warn!(%cause, file = %path.display(), "a damaged file of labels cannot be removed");
+        return Err(error);
+    }
+    warn!(%error, file = %path.display(), "the file of labels was damaged; the labelers' streams are read again");
+    ::metrics::counter!(names::DERIVED_REBUILDS, "file" => "labels").increment(1);
+    Ok(())
 }
 
 fn kept(connection: &mut Connection, did: &str, seq: i64, labels: &[Label]) -> Result<(), Error> {

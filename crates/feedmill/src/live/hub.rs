@@ -1,17 +1,16 @@
 //! The hub: who listens to what, so that a change finds those it concerns.
 //!
 //! In:    changes in order; listeners that come and go.
-//! Out:   each listener's news, into its own channel.
-//! Never: a wait for a listener: one whose channel is full is let go.
+//! Out:   each listener's news, into the queue of its seat.
+//! Never: a wait for a listener: one whose queue is full is let go, and so is the
+//!        slowest where all together hold too much.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use tokio::sync::mpsc;
 
 use super::reach::Reach;
-use super::view::{Entries, Told, View};
+use super::seat::{End, Load, Seat};
+use super::view::{Entries, View};
 use crate::metrics as names;
 use crate::store::Change;
 use crate::store::routes::Routes;
@@ -22,16 +21,15 @@ pub(super) struct Listener {
     pub(super) view: View,
     /// It knows of everything up to here.
     pub(super) after: i64,
-    pub(super) news: mpsc::Sender<Told>,
-    pub(super) slow: Arc<AtomicBool>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Hub {
     /// Everything up to here was told.
     pub(super) position: i64,
     /// All who listen, those too who are still catching up.
-    seats: HashSet<u64>,
+    seats: HashMap<u64, Arc<Seat>>,
+    load: Arc<Load>,
     listeners: HashMap<u64, Listener>,
     by_key: HashMap<(usize, i64), BTreeSet<u64>>,
     by_reader: HashMap<i64, BTreeSet<u64>>,
@@ -39,10 +37,15 @@ pub(super) struct Hub {
 }
 
 impl Hub {
-    pub(super) fn at(position: i64) -> Self {
+    pub(super) fn at(position: i64, load: Arc<Load>) -> Self {
         Self {
             position,
-            ..Self::default()
+            load,
+            seats: HashMap::new(),
+            listeners: HashMap::new(),
+            by_key: HashMap::new(),
+            by_reader: HashMap::new(),
+            by_feed: HashMap::new(),
         }
     }
 
@@ -57,10 +60,10 @@ impl Hub {
     }
 
     /// Takes a seat, if there is one.
-    pub(super) fn seat(&mut self, id: u64, listeners_max: usize) -> bool {
-        let free = self.seats.len() < listeners_max;
+    pub(super) fn seat(&mut self, id: u64, seat: &Arc<Seat>, listeners_max: usize) -> bool {
+        let free = self.seats.len() < listeners_max && !self.load.is_over(0);
         if free {
-            self.seats.insert(id);
+            self.seats.insert(id, Arc::clone(seat));
         }
         self.count();
         free
@@ -68,7 +71,7 @@ impl Hub {
 
     /// Whether it was not let go meanwhile.
     pub(super) fn is_seated(&self, id: u64) -> bool {
-        self.seats.contains(&id)
+        self.seats.contains_key(&id)
     }
 
     pub(super) fn join(&mut self, id: u64, listener: Listener) {
@@ -81,8 +84,10 @@ impl Hub {
         self.listeners.insert(id, listener);
     }
 
-    pub(super) fn leave(&mut self, id: u64) {
-        self.seats.remove(&id);
+    pub(super) fn leave(&mut self, id: u64, end: End) {
+        if let Some(seat) = self.seats.remove(&id) {
+            seat.end(end);
+        }
         self.count();
         let Some(listener) = self.listeners.remove(&id) else {
             return;
@@ -97,14 +102,26 @@ impl Hub {
 
     /// Lets everybody go; `slow`: because they, or we, fell too far behind.
     pub(super) fn leave_all(&mut self, slow: bool) {
-        for listener in self.listeners.values() {
-            listener.slow.store(slow, Ordering::Relaxed);
-        }
-        let ids: Vec<u64> = match slow {
-            true => self.listeners.keys().copied().collect(),
-            false => self.seats.iter().copied().collect(),
+        let (ids, end): (Vec<u64>, End) = match slow {
+            true => (self.listeners.keys().copied().collect(), End::Slow),
+            false => (self.seats.keys().copied().collect(), End::Over),
         };
-        ids.into_iter().for_each(|id| self.leave(id));
+        ids.into_iter().for_each(|id| self.leave(id, end));
+    }
+
+    /// Lets the slowest go while all together hold more than they may, with so many bytes to come.
+    pub(super) fn shrink(&mut self, more: usize) {
+        while self.load.is_over(more) {
+            let seats = self.seats.iter();
+            let slowest = seats.max_by_key(|(_, seat)| seat.unread_bytes());
+            let Some((id, seat)) = slowest.filter(|(_, seat)| seat.unread_bytes() > 0) else {
+                return; // the rest is what readers follow
+            };
+            let id = *id;
+            seat.evict();
+            metrics::counter!(names::LISTENERS_SLOW).increment(1);
+            self.leave(id, End::Slow);
+        }
     }
 
     fn count(&self) {
@@ -148,7 +165,7 @@ impl Hub {
 
     /// Tells one change to all whom it concerns.
     pub(super) fn tell(&mut self, routes: &Routes, position: i64, change: &Change, reach: &Reach) {
-        let mut entries = Entries::default();
+        let mut entries = Entries::shared(position);
         let mut slow = Vec::new();
         for id in self.concerned(routes, change, reach) {
             let Some(listener) = self.listeners.get_mut(&id) else {
@@ -166,16 +183,19 @@ impl Hub {
                     false => forget(&mut self.by_key, place, id),
                 }
             }
-            let mut told = told.into_iter();
-            if told.any(|told| listener.news.try_send(told).is_err()) {
-                listener.slow.store(true, Ordering::Relaxed);
+            let Some(seat) = self.seats.get(&id) else {
+                continue;
+            };
+            seat.follows(view.len());
+            if !told.into_iter().all(|told| seat.push(told)) {
                 slow.push(id);
             }
         }
         for id in slow {
             metrics::counter!(names::LISTENERS_SLOW).increment(1);
-            self.leave(id);
+            self.leave(id, End::Slow);
         }
+        self.shrink(0);
         self.position = position;
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! In:    the position that a reader came back with; the outbox.
 //! Out:   its news one by one, first those it missed, then those that happen.
-//! Never: more news waiting than `listener_events_max`, however much was
-//!        missed; a piece lost because a wait for it was broken off.
+//! Never: more news waiting than `PAST_BYTES_MAX` of what was missed, however
+//!        much that is; a piece lost because a wait for it was broken off.
 //!
 //! What was missed is read as it is taken, a stretch of the outbox at a time,
 //! and until the end of it is reached the hub does not know the reader. So a
@@ -11,27 +11,55 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 use tracing::error;
 
 use super::hub::Listener;
+use super::seat::{End, Seat, weight};
 use super::view::Entries;
 use super::{DRAW_MAX, Ear, Live, News, Reach, Told, View, numbered};
 use crate::store::{Change, StoreError};
+
+/// Bytes of news that were missed and wait to be taken.
+const PAST_BYTES_MAX: usize = 64 << 10;
+/// How often and how long a message waits for others to be sent before the slowest is let go.
+const LOOKS: usize = 20;
+/// How often others are let go for one message.
+const ROUNDS: usize = 3;
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A reader's own news; dropping it ends the listening.
 #[derive(Debug)]
 pub struct Listening {
     /// Shared with the thread that reads it, so that a wait for that may be broken off.
     past: Arc<Mutex<Past>>,
-    /// What happens from now on, once it has caught up.
-    news: Option<mpsc::Receiver<Told>>,
-    slow: Arc<AtomicBool>,
+    /// Whether it has caught up, and what happens comes to its seat.
+    joined: bool,
+    seat: Arc<Seat>,
     id: u64,
     live: Arc<Live>,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub enum Next {
+    Told(Told),
+    /// What was missed must be read first, on a thread that may block; then ask again.
+    Missed(Missed),
+    Over,
+}
+
+/// What a reader missed, to be read.
+#[derive(Debug)]
+pub struct Missed(Arc<Mutex<Past>>);
+
+impl Missed {
+    /// Reads until there is something to tell, or until the reader has caught up.
+    pub fn read(self) {
+        self.0.lock().read();
+    }
 }
 
 /// What a reader has not been told yet.
@@ -46,15 +74,14 @@ struct Past {
     /// Everything up to here is told, or waits in `told`.
     at: i64,
     told: VecDeque<Told>,
-    /// Its end of the channel, when it has caught up.
-    news: Option<mpsc::Receiver<Told>>,
+    /// Whether it has caught up.
+    joined: bool,
     over: bool,
-    slow: Arc<AtomicBool>,
+    seat: Arc<Seat>,
 }
 
 impl Listening {
-    pub(super) fn new(live: Arc<Live>, id: u64, feed: usize, ear: Ear) -> Self {
-        let slow = Arc::new(AtomicBool::new(false));
+    pub(super) fn new(live: Arc<Live>, id: u64, feed: usize, ear: Ear, seat: Arc<Seat>) -> Self {
         let past = Past {
             live: Arc::clone(&live),
             id,
@@ -63,14 +90,14 @@ impl Listening {
             view: None,
             at: 0,
             told: VecDeque::new(),
-            news: None,
+            joined: false,
             over: false,
-            slow: Arc::clone(&slow),
+            seat: Arc::clone(&seat),
         };
         Self {
             past: Arc::new(Mutex::new(past)),
-            news: None,
-            slow,
+            joined: false,
+            seat,
             id,
             live,
         }
@@ -90,40 +117,60 @@ impl Listening {
         Ok(())
     }
 
-    /// The next piece; `None` when it is over. A wait that is broken off loses nothing.
-    pub async fn next(&mut self) -> Option<Told> {
-        loop {
-            if let Some(news) = &mut self.news {
-                return news.recv().await;
+    /// What comes next. A wait that is broken off loses nothing.
+    pub async fn next(&mut self) -> Next {
+        if !self.joined
+            && let Some(mut past) = self.past.try_lock()
+        {
+            if let Some(told) = past.told.pop_front() {
+                return Next::Told(told);
             }
-            // While somebody reads it, he is waited for on a thread that may block.
-            if let Some(mut past) = self.past.try_lock() {
-                if let Some(told) = past.told.pop_front() {
-                    return Some(told);
-                }
-                self.news = past.news.take();
-                if self.news.is_some() {
-                    continue;
-                }
-                if past.over {
-                    return None;
-                }
+            if past.over {
+                return Next::Over;
             }
-            let past = Arc::clone(&self.past);
-            let read = move || past.lock().read();
-            tokio::task::spawn_blocking(read).await.ok()?;
+            self.joined = past.joined;
         }
+        if !self.joined {
+            // While somebody reads it, he is waited for on a thread that may block.
+            return Next::Missed(Missed(Arc::clone(&self.past)));
+        }
+        match self.seat.next().await {
+            Some(told) => Next::Told(told),
+            None => Next::Over,
+        }
+    }
+
+    /// Waits until a message of so many bytes may be sent. Where others have not taken theirs for
+    /// a while, the slowest is let go; false if that is this one, or if there is no room all the same.
+    pub async fn room_for(&self, bytes: usize) -> bool {
+        let bytes = self.live.load.counted(bytes);
+        for look in 1..=ROUNDS * LOOKS {
+            if look % LOOKS == 0 {
+                self.live.hub.lock().shrink(bytes);
+            }
+            if self.seat.try_sending(bytes) {
+                return true;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        self.seat.evict();
+        false
+    }
+
+    /// The message was sent, or given up.
+    pub fn sent(&self) {
+        self.seat.sent();
     }
 
     /// Whether it ended because the reader took too long.
     pub fn was_slow(&self) -> bool {
-        self.slow.load(Ordering::Relaxed)
+        self.seat.was_slow()
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.live.hub.lock().leave(self.id);
+        self.live.hub.lock().leave(self.id, End::Over);
     }
 }
 
@@ -139,6 +186,7 @@ impl Past {
         let account = store.account(&self.ear.did)?;
         let shown = account.is_none_or(|account| account.status.visible());
         let view = View::new(self.feed, reader, plan.include_self, shown, &loaded);
+        self.seat.follows(view.len());
         self.view = Some(view);
         Ok(loaded.as_of)
     }
@@ -157,8 +205,12 @@ impl Past {
 
     /// Reads on until there is something to tell, or until it has caught up.
     fn read(&mut self) {
-        while self.told.is_empty() && self.news.is_none() && !self.over {
-            if let Err(cause) = self.advance() {
+        while self.told.is_empty() && !self.joined && !self.over {
+            let advanced = self.advance();
+            if let Err(StoreError::Ended) = advanced {
+                return; // a wait was broken off; it is asked again
+            }
+            if let Err(cause) = advanced {
                 error!(%cause, "what a reader missed cannot be read; it is let go");
                 self.over = true;
             }
@@ -175,9 +227,10 @@ impl Past {
             return self.start(News::Outdated);
         }
         live.until_shown(drawn.position);
+        let mut bytes = 0;
         for (position, change) in numbered(&drawn) {
             // What does not fit is drawn again when this much was taken.
-            if self.told.len() >= live.events_max {
+            if bytes >= PAST_BYTES_MAX {
                 return Ok(());
             }
             let reach = match change {
@@ -187,6 +240,7 @@ impl Past {
             let entries = &mut Entries::default();
             if let Some(view) = &mut self.view {
                 let told = view.take(&live.routes, position, change, &reach, entries);
+                bytes += told.iter().map(weight).sum::<usize>();
                 self.told.extend(told);
             }
             self.at = position;
@@ -207,15 +261,12 @@ impl Past {
         let Some(view) = self.view.take() else {
             return true;
         };
-        let (sender, news) = mpsc::channel(self.live.events_max);
         let listener = Listener {
             view,
             after: self.at,
-            news: sender,
-            slow: Arc::clone(&self.slow),
         };
         hub.join(self.id, listener);
-        self.news = Some(news);
+        self.joined = true;
         true
     }
 }

@@ -15,18 +15,22 @@
 mod hub;
 // A reader's way from where it was to the others.
 mod listening;
+// What one listening reader keeps in memory.
+mod seat;
 // Whom an account's coming or going concerns.
 mod reach;
+// Texts of entries, made once for many.
+mod text;
 // What one reader is told.
 mod view;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tracing::error;
 
 use crate::config;
@@ -36,19 +40,25 @@ use crate::store::routes::Routes;
 use crate::store::{Change, Plan, SharedStore, StoreError};
 use hub::Hub;
 use reach::Reach;
+use seat::{Load, Seat};
+use text::Texts;
 use view::View;
 
-pub use listening::Listening;
+pub use listening::{Listening, Missed, Next};
+pub use text::Text;
 pub use view::{Entry, News, Told};
 
 /// Changes drawn at once.
 const DRAW_MAX: usize = 1000;
-/// How long to wait for changes before looking again.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// The longest sleep without changes.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The pause after a failure.
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
 /// How long news wait for the pages that show them; then they are told all the same.
 const PAGES_MAX: Duration = Duration::from_secs(1);
-/// Pause between two looks at where the pages stand.
-const LOOK: Duration = Duration::from_millis(1);
+
+/// The part of what listeners may take that texts made for several of them have.
+const TEXTS_PART: usize = 8;
 
 /// Why a reader cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +94,9 @@ pub struct Live {
     next_id: AtomicU64,
     listeners_max: usize,
     events_max: usize,
+    bytes_max: usize,
+    load: Arc<Load>,
+    texts: Texts,
     stop: watch::Sender<bool>,
 }
 
@@ -95,8 +108,11 @@ impl Live {
         settings: &config::Serve,
     ) -> Result<Arc<Self>, StoreError> {
         let plan = Arc::clone(store.plan());
+        let load = Load::new(settings.listeners_bytes_max);
         Ok(Arc::new(Self {
-            hub: Mutex::new(Hub::at(store.head()?)),
+            hub: Mutex::new(Hub::at(store.head()?, Arc::clone(&load))),
+            load,
+            texts: Texts::new(settings.listeners_bytes_max / TEXTS_PART),
             routes: Routes::new(&plan, &**store),
             plan,
             store: Arc::clone(store),
@@ -104,8 +120,19 @@ impl Live {
             next_id: AtomicU64::new(0),
             listeners_max: settings.listeners_max,
             events_max: settings.listener_events_max,
+            bytes_max: settings.listener_bytes_max,
             stop: watch::Sender::new(false),
         }))
+    }
+
+    /// The text of an entry that somebody made lately.
+    pub fn text(&self, entry: &Entry) -> Option<Text> {
+        self.texts.get(entry)
+    }
+
+    /// Remembers the text of an entry for others who are told of it.
+    pub fn remember(&self, entry: &Entry, text: Text) {
+        self.texts.put(entry, text);
     }
 
     /// How many listen.
@@ -116,17 +143,19 @@ impl Live {
     /// Lets everybody go; nobody may listen after it.
     pub fn stop(&self) {
         self.stop.send_replace(true);
+        self.store.wake();
         self.hub.lock().leave_all(false);
     }
 
     /// The thread: draws until told to stop.
     pub fn run(&self) {
-        while !*self.stop.borrow() {
+        let stopped = || *self.stop.borrow();
+        while !stopped() {
             let position = self.hub.lock().position;
-            self.store.wait(position, PATIENCE);
+            self.store.wait(position, PATIENCE, &stopped);
             if let Err(cause) = self.step() {
                 error!(%cause, "live news cannot be drawn; trying again");
-                std::thread::sleep(Duration::from_secs(1));
+                self.store.wait(i64::MAX, FAILED_PAUSE, &stopped);
             }
         }
     }
@@ -176,14 +205,17 @@ impl Live {
         let Some(fanout) = &self.fanout else {
             return; // every page comes from the store
         };
-        let begun = Instant::now();
-        while fanout.position() < position && begun.elapsed() < PAGES_MAX {
-            std::thread::sleep(LOOK);
-        }
+        fanout.wait_shown(position, PAGES_MAX);
     }
 
     /// Begins to listen, from a position if the reader was here before.
-    pub fn listen(self: &Arc<Self>, ear: Ear, from: Option<i64>) -> Result<Listening, ListenError> {
+    /// Its connection is closed by `closing` if it must be.
+    pub fn listen(
+        self: &Arc<Self>,
+        ear: Ear,
+        from: Option<i64>,
+        closing: Arc<Notify>,
+    ) -> Result<Listening, ListenError> {
         let mut feeds = self.plan.feeds.iter();
         let feed = feeds.position(|plan| plan.name == ear.feed);
         let feed = feed.ok_or(ListenError::UnknownFeed)?;
@@ -192,15 +224,16 @@ impl Live {
             return Err(ListenError::Future);
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let seat = Seat::new(&self.load, self.events_max, self.bytes_max, closing);
         {
             // Whoever stops us lets go of all who sit by then.
             let mut hub = self.hub.lock();
-            if *self.stop.borrow() || !hub.seat(id, self.listeners_max) {
+            if *self.stop.borrow() || !hub.seat(id, &seat, self.listeners_max) {
                 return Err(ListenError::Full);
             }
         }
         // From here on its end gives the seat back.
-        let mut listening = Listening::new(Arc::clone(self), id, feed, ear);
+        let mut listening = Listening::new(Arc::clone(self), id, feed, ear, seat);
         listening.begin(from)?;
         Ok(listening)
     }

@@ -9,7 +9,7 @@
 //! body is read when it is sent, and a hidden one has none.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::clock::Micros;
 use crate::store::change::{Change, Follows, Grouped};
@@ -17,7 +17,7 @@ use crate::store::routes::Routes;
 
 use super::reach::Reach;
 
-/// An entry, its text made once for all who are told of it.
+/// An entry, one for all who are told of it.
 #[derive(Debug)]
 pub struct Entry {
     pub feed: usize,
@@ -25,8 +25,8 @@ pub struct Entry {
     pub record: i64,
     pub time_us: Micros,
     pub uri: String,
-    /// JSON; `None` inside if it was gone or hidden when first asked for.
-    pub text: OnceLock<Option<String>>,
+    /// The change that brought it, if its text is shared with others who are told of it now.
+    pub shared_at: Option<i64>,
 }
 
 /// One piece of news.
@@ -116,6 +116,11 @@ impl View {
         self.follows.keys().copied()
     }
 
+    /// How many keys it holds.
+    pub(super) fn len(&self) -> usize {
+        self.follows.len() + self.hidden.len()
+    }
+
     /// Whether it follows a key.
     pub(super) fn listens_to(&self, key: i64) -> bool {
         self.follows.contains_key(&key)
@@ -186,6 +191,7 @@ impl View {
                 was,
                 now,
                 live,
+                ..
             } if routes.leads(*lane, self.feed) => self.regrouped(was, now, *live, entries),
             Change::Follow {
                 source,
@@ -218,12 +224,14 @@ impl View {
         live: bool,
         entries: &mut Entries,
     ) -> Vec<News> {
+        let is_there =
+            |old: &Grouped, new: &Grouped| (&new.uri, new.time_us) == (&old.uri, old.time_us);
         let seen = |group: &&Grouped| self.sees(group.author, &group.keys);
         let now: Vec<&Grouped> = now.iter().filter(seen).collect();
         let was: Vec<&Grouped> = was.iter().filter(seen).collect();
         let gone = was
             .iter()
-            .filter(|old| !now.iter().any(|new| new.uri == old.uri));
+            .filter(|old| !now.iter().any(|new| is_there(old, new)));
         let mut news: Vec<News> = gone
             .map(|old| News::Removal {
                 feed: self.feed,
@@ -288,17 +296,30 @@ impl View {
 
 /// The entries of one change, shared by all who are told of them.
 #[derive(Debug, Default)]
-pub(super) struct Entries(HashMap<(usize, i64), Arc<Entry>>);
+pub(super) struct Entries {
+    shared_at: Option<i64>,
+    made: HashMap<(usize, i64), Arc<Entry>>,
+}
 
 impl Entries {
+    /// Those of a change that many are told of at once. By default the entries are those of one
+    /// reader who comes back: its texts are made when it is told, so that they show what is so by then.
+    pub(super) fn shared(position: i64) -> Self {
+        Self {
+            shared_at: Some(position),
+            made: HashMap::new(),
+        }
+    }
+
     fn entry(&mut self, feed: usize, record: i64, uri: &str, time_us: Micros) -> News {
-        let entry = self.0.entry((feed, record)).or_insert_with(|| {
+        let shared_at = self.shared_at;
+        let entry = self.made.entry((feed, record)).or_insert_with(|| {
             Arc::new(Entry {
                 feed,
                 record,
                 time_us,
                 uri: uri.to_owned(),
-                text: OnceLock::new(),
+                shared_at,
             })
         });
         News::Entry(Arc::clone(entry))

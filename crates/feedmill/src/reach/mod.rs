@@ -1,37 +1,40 @@
 //! Reach: to whom this process talks.
 //!
 //! In:    addresses that strangers name: in DID documents, handles, redirects.
-//! Out:   HTTP clients and connections to public addresses only, and DNS answers.
+//! Out:   answers to requests ([`fetch::Fetcher`]) and connections, of public addresses only.
 //! Never: a connection to a private address because a stranger's name resolves
 //!        to it. The address is judged after resolution, at every connect and
 //!        every redirect: a name that is public when it is looked at can be
 //!        private when it is connected to.
 //!
 //! What the operator names in the configuration (the plc directory, a relay,
-//! a webhook) he may put where he likes; such hosts have a client of their own.
+//! a webhook) he may put where he likes; such requests say so.
 //! Where a proxy is set in the environment it resolves names itself, and is
 //! trusted to guard its own network.
 
 // Which addresses are public.
 mod address;
+// Fetched repositories, on disk until they are opened.
+pub mod archive;
+// A request and its answer.
+mod ask;
+// Every request to a host that somebody else named.
+pub mod fetch;
+// Sizes, times, speeds and slots of the fetcher.
+pub(crate) mod limits;
 // Names to addresses and texts.
 pub mod names;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
-use reqwest::Url;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::redirect::Policy;
 use tokio::net::TcpStream;
 
 use crate::config::Config;
 use address::is_public;
+use ask::REDIRECTS_MAX;
+use fetch::Url;
 use names::Names;
-
-/// Redirects followed.
-const REDIRECTS_MAX: usize = 3;
 
 /// Why an address is not asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,10 +65,14 @@ pub struct Reach {
     names: Arc<Names>,
 }
 
-/// Judges names as they are resolved; hosts that the operator named pass.
-struct Guard {
-    reach: Reach,
-    named: Vec<String>,
+impl Default for Reach {
+    /// Public addresses only, by the system's names.
+    fn default() -> Self {
+        Self {
+            allow_private: false,
+            names: Arc::new(Names::new(None)),
+        }
+    }
 }
 
 impl Reach {
@@ -84,71 +91,12 @@ impl Reach {
     }
 
     /// Names to addresses and texts.
-    pub fn names(&self) -> &Names {
+    fn names(&self) -> &Names {
         &self.names
     }
 
-    /// A client for addresses that strangers name. Ask [`Reach::permit`] of each first: an address
-    /// in numbers is never resolved.
-    pub fn client(&self, timeout: Duration) -> Result<reqwest::Client, reqwest::Error> {
-        self.build(timeout, REDIRECTS_MAX, Vec::new())
-    }
-
-    /// The same without redirects: only who was asked may answer.
-    pub fn strict_client(&self, timeout: Duration) -> Result<reqwest::Client, reqwest::Error> {
-        self.build(timeout, 0, Vec::new())
-    }
-
-    /// A client for the addresses that the operator named, wherever they are.
-    pub fn named_client(
-        &self,
-        timeout: Duration,
-        urls: &[&str],
-    ) -> Result<reqwest::Client, reqwest::Error> {
-        let hosts = urls.iter().filter_map(|url| {
-            let url = Url::parse(url).ok()?;
-            Some(url.host_str()?.to_owned())
-        });
-        self.build(timeout, REDIRECTS_MAX, hosts.collect())
-    }
-
-    fn build(
-        &self,
-        timeout: Duration,
-        redirects_max: usize,
-        named: Vec<String>,
-    ) -> Result<reqwest::Client, reqwest::Error> {
-        crate::reach::provide_tls();
-        let reach = self.clone();
-        let hosts = named.clone();
-        let policy = Policy::custom(move |attempt| {
-            if redirects_max == 0 {
-                return attempt.stop();
-            }
-            if attempt.previous().len() > redirects_max {
-                return attempt.error(Forbidden::Redirects);
-            }
-            let named = attempt
-                .url()
-                .host_str()
-                .is_some_and(|host| hosts.iter().any(|known| known == host));
-            match reach.judge(attempt.url()) {
-                Err(why) if !named => attempt.error(why),
-                _ => attempt.follow(),
-            }
-        });
-        reqwest::Client::builder()
-            .timeout(timeout)
-            .redirect(policy)
-            .dns_resolver(Arc::new(Guard {
-                reach: self.clone(),
-                named,
-            }))
-            .build()
-    }
-
     /// A connection to a host that a stranger named, for what is not HTTP; or that the operator did.
-    pub async fn connect(&self, url: &str, named: bool) -> Result<TcpStream, ConnectError> {
+    async fn connect(&self, url: &str, named: bool) -> Result<TcpStream, ConnectError> {
         let forbidden = || Forbidden::Address(url.to_owned());
         let parsed = Url::parse(url).map_err(|_| forbidden())?;
         if !named {
@@ -168,7 +116,9 @@ impl Reach {
     async fn good(&self, host: &str, named: bool) -> Result<Vec<SocketAddr>, ConnectError> {
         let mut good = match host.parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, 0)],
-            Err(_) => self.names.addresses(host).await?,
+            // Strangers choose how slow their names are, so no thread waits for these.
+            Err(_) if named || self.allow_private => self.names.addresses(host).await?,
+            Err(_) => self.names.public_addresses(host).await?,
         };
         good.retain(|address| named || self.allow_private || is_public(address.ip()));
         match good.is_empty() {
@@ -185,6 +135,7 @@ impl Reach {
         }
     }
 
+    /// The same for an address that is parsed already.
     fn judge(&self, url: &Url) -> Result<(), Forbidden> {
         let host = match (url.scheme(), url.host_str()) {
             ("http" | "https", Some(host)) => host,
@@ -214,18 +165,6 @@ fn is_here(url: &str) -> bool {
     };
     let address = host.parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
-impl Resolve for Guard {
-    fn resolve(&self, name: Name) -> Resolving {
-        let reach = self.reach.clone();
-        let host = name.as_str().to_owned();
-        let named = self.named.contains(&host);
-        Box::pin(async move {
-            let good = reach.good(&host, named).await?;
-            Ok(Box::new(good.into_iter()) as Addrs)
-        })
-    }
 }
 
 /// Gives the process its one provider of TLS; a second call finds it there.

@@ -1,7 +1,8 @@
 //! Names: to addresses, and to the texts that DNS holds for them.
 //!
-//! Addresses come from the system, as for any program, unless a server is
-//! named in the configuration; texts always come from DNS.
+//! Addresses of hosts that the operator named come from the system, as for any
+//! program, unless a server is named in the configuration. Addresses of hosts
+//! that strangers named, and texts, always come from DNS.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
@@ -60,6 +61,11 @@ impl Names {
         if self.server.is_none() {
             return Ok(tokio::net::lookup_host((host, 0)).await?.collect());
         }
+        self.public_addresses(host).await
+    }
+
+    /// The addresses that DNS has for a host. No thread waits meanwhile, as one does for the system.
+    pub async fn public_addresses(&self, host: &str) -> Result<Vec<SocketAddr>, std::io::Error> {
         let found = self.resolver().lookup_ip(absolute(host)).await;
         let found = found.map_err(std::io::Error::other)?;
         let with_port = |address: IpAddr| SocketAddr::new(address, 0);

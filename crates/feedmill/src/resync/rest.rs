@@ -14,6 +14,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 const GIVE_UP: Duration = Duration::from_secs(8);
 /// So is one whose host puts us off for this long in all.
 const PUT_OFF_MAX: Duration = Duration::from_secs(60);
+/// First pause after a host sent too much or too slowly, growing fourfold up to `LONG_MAX`: each attempt holds a
+/// slot, so hosts that only waste it come seldom.
+const ABUSE: Duration = Duration::from_secs(60);
+/// First pause after the process died in an attempt, growing fourfold from death to death.
+const INTERRUPTED: Duration = Duration::from_secs(2);
+const LONG_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Accounts that rest at once; of more, the one that is due next is tried again too early.
 const RESTS_MAX: usize = 100_000;
 
@@ -26,6 +32,10 @@ pub(super) enum Fault {
     Busy(Duration),
     /// Trying again soon cannot end differently.
     Lasting,
+    /// The host sent too much, or too slowly.
+    Abuse,
+    /// What it sent is no repository of the account.
+    Useless,
 }
 
 /// One account's rest.
@@ -46,6 +56,14 @@ impl Rest {
         };
         let (rest, pause) = match fault {
             Fault::Busy(rest) => (rest, before.unwrap_or(PAUSE / 2)),
+            Fault::Abuse => {
+                let pause = before.map_or(ABUSE, |pause| (pause * 4).clamp(ABUSE, LONG_MAX));
+                (pause, pause)
+            }
+            Fault::Useless => {
+                let pause = before.map_or(PAUSE, |pause| (pause * 2).min(LONG_MAX));
+                (pause, pause)
+            }
             Fault::Passing | Fault::Lasting => {
                 let pause = before.map_or(PAUSE, |pause| (pause * 2).min(PAUSE_MAX));
                 (pause, pause)
@@ -58,12 +76,23 @@ impl Rest {
         }
     }
 
+    /// The rest of an account in whose fetch the process died, `passed` after that began.
+    pub(super) fn interrupted(attempts: u32, passed: Duration, now: Instant) -> Self {
+        let times = 4u32.saturating_pow(attempts.saturating_sub(1));
+        let pause = INTERRUPTED.saturating_mul(times).min(LONG_MAX);
+        Self {
+            since: now,
+            until: now + pause.saturating_sub(passed),
+            pause,
+        }
+    }
+
     /// Whether it was tried often enough for somebody who only reads.
     pub(super) fn is_enough(&self, fault: Fault) -> bool {
         match fault {
-            Fault::Passing => self.pause >= GIVE_UP,
+            Fault::Passing | Fault::Useless => self.pause >= GIVE_UP,
             Fault::Busy(_) => self.until - self.since >= PUT_OFF_MAX,
-            Fault::Lasting => true,
+            Fault::Lasting | Fault::Abuse => true,
         }
     }
 
@@ -161,6 +190,27 @@ mod tests {
         // Being put off is no failure.
         let failed = Rest::after(Some(first), Fault::Passing, now);
         assert_eq!(failed.pause_s(), 1);
+    }
+
+    #[test]
+    fn hosts_that_waste_a_slot_and_deaths_of_the_process_are_followed_by_pauses_that_grow_to_a_day()
+    {
+        let now = Instant::now();
+        let (mut last, mut pauses) = (None, Vec::new());
+        for _ in 0..8 {
+            let rest = Rest::after(last, Fault::Abuse, now);
+            pauses.push(rest.pause_s());
+            last = Some(rest);
+        }
+        assert_eq!(pauses, [60, 240, 960, 3840, 15360, 61440, 86400, 86400]);
+        let waits = |attempts: u32, passed_s: u64| {
+            let rest = Rest::interrupted(attempts, Duration::from_secs(passed_s), now);
+            (rest.until - now).as_secs()
+        };
+        let first: Vec<u64> = (1..6).map(|attempts| waits(attempts, 0)).collect();
+        assert_eq!(first, [2, 8, 32, 128, 512]);
+        assert_eq!((waits(3, 30), waits(3, 40)), (2, 0));
+        assert_eq!((waits(9, 0), waits(u32::MAX, 0)), (86400, 86400));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, Error, TransactionBehavior};
 
+use super::SearchIndex;
 use super::docs::{self, Doc};
-use super::{SearchIndex, keep};
 use crate::branch::{Branch, BranchError};
 use crate::store::search::words_of;
 use crate::store::{Change, Outbox, Row};
@@ -28,12 +28,13 @@ impl SearchBranch {
         &self,
         work: impl FnOnce(&Connection) -> Result<T, BranchError>,
     ) -> Result<T, BranchError> {
-        let mut connection = self.0.connection().map_err(keep)?;
+        let failed = |error| self.0.failed(error);
+        let mut connection = self.0.connection().map_err(failed)?;
         let tx = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(keep)?;
+            .map_err(failed)?;
         let done = work(&tx)?;
-        tx.commit().map_err(keep)?;
+        tx.commit().map_err(failed)?;
         self.0.give_back(connection);
         Ok(done)
     }
@@ -67,8 +68,8 @@ impl Branch for SearchBranch {
     }
 
     fn position(&self) -> Result<Option<i64>, BranchError> {
-        let connection = self.0.connection().map_err(keep)?;
-        let found = position(&connection, &self.0.spec).map_err(keep)?;
+        let connection = self.0.connection().map_err(|error| self.0.failed(error))?;
+        let found = position(&connection, &self.0.spec).map_err(|error| self.0.failed(error))?;
         self.0.give_back(connection);
         Ok(found)
     }
@@ -91,19 +92,21 @@ impl Branch for SearchBranch {
         let ids: Vec<i64> = touched.keys().copied().collect();
         let rows = store.kept(&ids)?;
         self.transaction(|connection| {
-            match position(connection, &self.0.spec).map_err(keep)? {
+            match position(connection, &self.0.spec).map_err(|error| self.0.failed(error))? {
                 // Another process was here, and is as far or farther.
                 Some(held) if held >= position_after => return Ok(()),
                 Some(_) => {}
                 None => return Err(BranchError::Keep("made anew by another process".into())),
             }
             for (record, table) in &touched {
-                docs::remove(connection, *table, *record).map_err(keep)?;
+                docs::remove(connection, *table, *record).map_err(|error| self.0.failed(error))?;
             }
             for row in &rows {
-                self.put(connection, row).map_err(keep)?;
+                self.put(connection, row)
+                    .map_err(|error| self.0.failed(error))?;
             }
-            docs::set_meta(connection, "position", &position_after).map_err(keep)
+            docs::set_meta(connection, "position", &position_after)
+                .map_err(|error| self.0.failed(error))
         })
     }
 
@@ -111,23 +114,26 @@ impl Branch for SearchBranch {
         let before = self.position()?;
         self.transaction(|connection| {
             // Another process may have made it anew while we waited for our turn.
-            let now = position(connection, &self.0.spec).map_err(keep)?;
+            let now = position(connection, &self.0.spec).map_err(|error| self.0.failed(error))?;
             if let Some(position) = now.filter(|_| now != before) {
                 return Ok(position);
             }
             let head = store.head()?;
-            docs::begin_anew(connection, self.0.collections.len()).map_err(keep)?;
+            docs::begin_anew(connection, self.0.collections.len())
+                .map_err(|error| self.0.failed(error))?;
             let mut after = 0;
             loop {
                 let rows = store.kept_after(after, READ_MAX)?;
                 let Some(last) = rows.last() else { break };
                 after = last.id;
                 for row in &rows {
-                    self.put(connection, row).map_err(keep)?;
+                    self.put(connection, row)
+                        .map_err(|error| self.0.failed(error))?;
                 }
             }
-            docs::set_meta(connection, "spec", &self.0.spec).map_err(keep)?;
-            docs::set_meta(connection, "position", &head).map_err(keep)?;
+            docs::set_meta(connection, "spec", &self.0.spec)
+                .map_err(|error| self.0.failed(error))?;
+            docs::set_meta(connection, "position", &head).map_err(|error| self.0.failed(error))?;
             Ok(head)
         })
     }

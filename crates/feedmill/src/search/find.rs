@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, Error, params};
 
 use super::docs;
-use super::{SearchIndex, draw, passing};
+use super::{Handle, SearchIndex, draw};
 use crate::store::StoreError;
 use crate::store::page::{Candidates, Hits, Position};
 use crate::store::search::Search;
@@ -25,7 +25,7 @@ const WINDOW_COST: usize = 256;
 pub(super) struct Finder {
     index: Arc<SearchIndex>,
     /// Taken out when the search ends.
-    connection: Mutex<Option<Connection>>,
+    connection: Mutex<Option<Handle>>,
     position: i64,
     table: usize,
     expression: String,
@@ -46,7 +46,7 @@ impl Finder {
     /// Opens a snapshot; `None` if the index does not fit the configuration yet.
     pub(super) fn begin(
         index: Arc<SearchIndex>,
-        connection: Connection,
+        connection: Handle,
         table: usize,
         search: &Search,
         before: Option<&Position>,
@@ -181,8 +181,8 @@ impl Candidates for Finder {
         let Some(connection) = connection.as_ref() else {
             return Err(StoreError::Broken("a search went on after its end".into()));
         };
-        self.step(connection, &mut self.walk.lock())
-            .map_err(passing)
+        let step = self.step(connection, &mut self.walk.lock());
+        step.map_err(|error| self.index.met(error))
     }
 }
 

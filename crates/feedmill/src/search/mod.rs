@@ -17,18 +17,22 @@ mod draw;
 // From words to candidates.
 mod find;
 
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, Error, OpenFlags};
+use tracing::warn;
 
 use crate::branch::BranchError;
 use crate::config::{self, Config};
-use crate::store::StoreError;
+use crate::file;
+use crate::metrics as names;
 use crate::store::page::{Candidates, Position};
 use crate::store::search::Search;
+use crate::store::{StoreError, budget};
 
 pub use draw::SearchBranch;
 
@@ -42,6 +46,8 @@ const IDLE_MAX: usize = 4;
 struct Searchable {
     nsid: String,
     fields: Vec<String>,
+    /// The field by which its records are ordered, if it is not the moment of first sight.
+    time: Option<String>,
 }
 
 /// The index of all collections that can be searched.
@@ -51,7 +57,30 @@ pub struct SearchIndex {
     collections: Vec<Searchable>,
     /// The text of all that decides what is in the tables.
     spec: String,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<Handle>>,
+    /// Grows when the file is made anew: connections to the one before are not used again.
+    generation: AtomicU64,
+}
+
+/// A connection to one generation of the file.
+#[derive(Debug)]
+struct Handle {
+    connection: Connection,
+    generation: u64,
+}
+
+impl Deref for Handle {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Handle {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
 }
 
 /// Where the tables are.
@@ -64,8 +93,8 @@ enum Place {
 impl Place {
     fn beside(store: &config::Store) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        match store.url.strip_prefix("sqlite://") {
-            Some(path) => Self::File(PathBuf::from(path).with_extension("search.db")),
+        match store.search_file() {
+            Some(path) => Self::File(path),
             // Each store in memory has its own index.
             None => Self::Memory(format!("search-{}", NEXT.fetch_add(1, Ordering::Relaxed))),
         }
@@ -81,6 +110,7 @@ impl SearchIndex {
             .map(|collection| Searchable {
                 nsid: collection.collection.clone(),
                 fields: collection.searchable.clone(),
+                time: collection.time_path().map(str::to_owned),
             })
             .collect();
         collections.sort_by(|a, b| a.nsid.cmp(&b.nsid));
@@ -89,7 +119,10 @@ impl SearchIndex {
         }
         let spec = collections
             .iter()
-            .map(|it| format!("{} {}", it.nsid, it.fields.join(" ")))
+            .map(|it| {
+                let time = it.time.as_deref().unwrap_or("first sight");
+                format!("{} {} timed by {time}", it.nsid, it.fields.join(" "))
+            })
             .collect::<Vec<_>>()
             .join("\n");
         let index = Self {
@@ -97,11 +130,58 @@ impl SearchIndex {
             spec: format!("{}\n{spec}", docs::VERSION),
             collections,
             idle: Mutex::new(Vec::new()),
+            generation: AtomicU64::new(0),
         };
-        let connection = index.connection().map_err(keep)?;
-        docs::prepare(&connection).map_err(keep)?;
-        index.give_back(connection); // a database in memory lives as long as a connection to it
+        if let Err(error) = index.prepare() {
+            index.repaired(error).map_err(keep)?;
+            index.prepare().map_err(keep)?;
+        }
         Ok(Some(Arc::new(index)))
+    }
+
+    fn prepare(&self) -> Result<(), Error> {
+        let connection = self.connection()?;
+        self.give_back(connection); // a database in memory lives as long as a connection to it
+        Ok(())
+    }
+
+    /// Discards a damaged file: everything in it is made of the records. Other errors are returned.
+    fn repaired(&self, error: Error) -> Result<(), Error> {
+        let Place::File(path) = &self.place else {
+            return Err(error);
+        };
+        if !file::is_damage(&error) {
+            return Err(error);
+        }
+        let mut idle = self.idle.lock();
+        if let Err(cause) = file::discard(path) {
+            warn!(%cause, file = %path.display(), "a damaged search index cannot be removed");
+            return Err(error);
+        }
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        idle.clear();
+        warn!(%error, file = %path.display(), "the search index was damaged; it is built anew from the records");
+        ::metrics::counter!(names::DERIVED_REBUILDS, "file" => "search").increment(1);
+        Ok(())
+    }
+
+    /// What a search that cannot go on tells; a damaged file is made anew.
+    fn met(&self, error: Error) -> StoreError {
+        if !file::is_damage(&error) {
+            return passing(error);
+        }
+        let cause = StoreError::Passing(format!("search: {error}"));
+        // Whether it could be removed or not, this search is over.
+        drop(self.repaired(error));
+        cause
+    }
+
+    /// What a branch does about an error: a damaged file is made anew when it tries again.
+    fn failed(&self, error: Error) -> BranchError {
+        match self.repaired(error) {
+            Ok(()) => BranchError::Keep("the file was damaged and is made anew".into()),
+            Err(error) => keep(error),
+        }
     }
 
     /// Candidates below a position, from one snapshot; `None` if the index is not ready.
@@ -114,11 +194,15 @@ impl SearchIndex {
         let Some(table) = self.table(nsid) else {
             return Ok(None);
         };
-        let connection = self.connection().map_err(passing)?;
-        let found = find::Finder::begin(Arc::clone(self), connection, table, search, before);
-        Ok(found
-            .map_err(passing)?
-            .map(|finder| Arc::new(finder) as Arc<dyn Candidates>))
+        let begin = |mut connection: Handle| {
+            budget::watch(&mut connection)?;
+            find::Finder::begin(Arc::clone(self), connection, table, search, before)
+        };
+        match self.connection().and_then(begin) {
+            Ok(found) => Ok(found.map(|finder| Arc::new(finder) as Arc<dyn Candidates>)),
+            // Until it is made anew, the store answers.
+            Err(error) => self.repaired(error).map(|()| None).map_err(passing),
+        }
     }
 
     /// The number of a collection's tables.
@@ -126,7 +210,9 @@ impl SearchIndex {
         self.collections.iter().position(|it| it.nsid == nsid)
     }
 
-    fn connection(&self) -> Result<Connection, Error> {
+    fn connection(&self) -> Result<Handle, Error> {
+        // Before the file is opened: it may be made anew meanwhile.
+        let generation = self.generation.load(Ordering::Relaxed);
         if let Some(connection) = self.idle.lock().pop() {
             return Ok(connection);
         }
@@ -142,12 +228,20 @@ impl SearchIndex {
         connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
         connection.busy_timeout(std::time::Duration::from_secs(30))?;
         connection.set_prepared_statement_cache_capacity(64);
-        Ok(connection)
+        docs::prepare(&connection)?;
+        Ok(Handle {
+            connection,
+            generation,
+        })
     }
 
-    fn give_back(&self, connection: Connection) {
+    fn give_back(&self, mut connection: Handle) {
+        if budget::unwatch(&mut connection).is_err() {
+            return;
+        }
         let mut idle = self.idle.lock();
-        if idle.len() < IDLE_MAX {
+        let is_current = connection.generation == self.generation.load(Ordering::Relaxed);
+        if is_current && idle.len() < IDLE_MAX {
             idle.push(connection);
         }
     }
@@ -158,5 +252,8 @@ fn keep(error: Error) -> BranchError {
 }
 
 fn passing(error: Error) -> StoreError {
+    if error.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) {
+        return StoreError::Ended;
+    }
     StoreError::Passing(format!("search: {error}"))
 }

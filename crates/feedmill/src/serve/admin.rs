@@ -5,17 +5,21 @@
 //! Never: an answer without the token, or where none is set; a comparison
 //!        whose time tells how much of a guess was right.
 
+// A replay of many dead letters.
+pub(super) mod job;
+
 use std::sync::Arc;
 
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use parking_lot::RwLock;
 use serde_json::json;
 
 use super::cursor;
 use super::error::XrpcError;
 use super::params::Params;
-use super::{Answer, Server, answer, feed, records};
+use super::{Answer, Server, answer, feed, handles, records};
 use crate::check::Checker;
 use crate::clock::Micros;
 use crate::dead::{self, ReplayError};
@@ -24,7 +28,7 @@ use crate::store::plan::FeedPlan;
 use crate::store::{Fate, LetterQuery, Position};
 
 /// The environment variable that holds the operator's token.
-pub const TOKEN: &str = "FEEDMILL_ADMIN_TOKEN";
+pub const TOKEN: &str = crate::secret::ADMIN;
 
 /// The greatest whole number that JavaScript holds as it is; as a time, the year 2255.
 const JAVASCRIPT_MAX: Micros = (1 << 53) - 1;
@@ -33,9 +37,27 @@ const JAVASCRIPT_MAX: Micros = (1 << 53) - 1;
 #[derive(Debug)]
 pub struct Admin {
     /// Without one every request is refused.
-    pub token: Option<String>,
+    token: RwLock<Option<String>>,
     /// Today's checks, for replays.
     pub checker: Arc<Checker>,
+    /// The replay of many that runs.
+    pub jobs: job::Jobs,
+}
+
+impl Admin {
+    /// With a token, if one is set, and today's checks.
+    pub fn new(token: Option<String>, checker: Arc<Checker>) -> Self {
+        Self {
+            token: RwLock::new(token),
+            checker,
+            jobs: job::Jobs::default(),
+        }
+    }
+
+    /// Puts another token in force.
+    pub fn set_token(&self, token: Option<String>) {
+        *self.token.write() = token;
+    }
 }
 
 /// Whether two texts are equal, in a time that depends on the guess alone.
@@ -51,10 +73,10 @@ pub(super) fn same(secret: &str, guess: &str) -> bool {
 fn allowed<'s>(server: &'s Server, headers: &HeaderMap) -> Result<&'s Admin, Box<Response>> {
     let given = headers
         .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+        .and_then(super::bearer::shown);
     let admin = server.admin.as_ref();
-    let token = admin.and_then(|admin| admin.token.as_deref());
-    match (admin, token, given) {
+    let token = admin.and_then(|admin| admin.token.read().clone());
+    match (admin, token.as_deref(), given) {
         (Some(admin), Some(token), Some(given)) if !token.is_empty() && same(token, given) => {
             Ok(admin)
         }
@@ -106,6 +128,12 @@ pub(super) async fn explain(State(server): State<Arc<Server>>, request: Request)
         Ok(params) => params,
         Err(error) => return error.into_response(),
     };
+    if let Err(refusal) = allowed(&server, &headers) {
+        return *refusal;
+    }
+    if let Err(error) = handles::resolve(&server, &params).await {
+        return error.into_response();
+    }
     admin(server, &headers, move |server, _| {
         params.only(["reader", "uri", "feed"])?;
         let reader = server.actor(params.need("reader")?)?;
@@ -122,7 +150,7 @@ pub(super) async fn explain(State(server): State<Arc<Server>>, request: Request)
             let now_us = server.clock.now_us();
             let first_read = server.store.first_read(&reader, &plan.name, now_us)?;
             let explained = server.store.explain(&plan.name, &reader, &record)?;
-            let explained = explained.map(|it| it.given(&reader, first_read));
+            let explained = explained.map(|it| it.given(&reader, first_read, server.has_whole_accounts));
             let mut answer = serde_json::to_value(explained).unwrap_or_default();
             let memory = match (&server.fanout, server.store.key(&reader)?) {
                 (Some(fanout), Some(number)) => fanout.standing(&plan.name, number),
@@ -211,7 +239,7 @@ pub(super) async fn list(
         let more = letters.len() > limit;
         letters.truncate(limit);
         let entries: Vec<_> = letters.iter().map(dead::entry).collect();
-        let mut page = json!({"entries": entries, "total": server.store.waiting()?.dead});
+        let mut page = json!({"entries": entries, "total": server.store.count_dead(&query)?});
         if let (true, Some(last), Some(page)) = (more, letters.last(), page.as_object_mut()) {
             let position = Position {
                 time_us: last.id,
@@ -244,34 +272,12 @@ pub(super) async fn replay(
 ) -> Response {
     admin(server, &headers, move |server, admin| {
         let now_us = server.clock.now_us();
-        let fate = dead::replay(&*server.store, &admin.checker, now_us, number(&id)?)?;
-        Ok(Answer::json(
-            json!({"id": id, "result": fate.word()}).to_string(),
-        ))
-    })
-    .await
-}
-
-pub(super) async fn replay_all(
-    State(server): State<Arc<Server>>,
-    headers: HeaderMap,
-    request: Request,
-) -> Response {
-    let query = request.uri().query().map(str::to_owned);
-    admin(server, &headers, move |server, admin| {
-        let params = Params::parse(query.as_deref())?;
-        params.only(FILTERS)?;
-        let now_us = server.clock.now_us();
-        let done = dead::replay_all(&*server.store, &admin.checker, now_us, &filter(&params)?)?;
-        Ok(Answer::json(
-            json!({
-                "settled": done.settled,
-                "parked": done.parked,
-                "buried": done.buried,
-                "skipped": done.skipped,
-            })
-            .to_string(),
-        ))
+        let done = dead::replay(&*server.store, &admin.checker, now_us, number(&id)?)?;
+        let mut shown = json!({"id": id, "result": done.fate.word()});
+        if let (Some(letter), Some(fields)) = (&done.letter, shown.as_object_mut()) {
+            fields.insert("error".into(), dead::reason(letter));
+        }
+        Ok(Answer::json(shown.to_string()))
     })
     .await
 }

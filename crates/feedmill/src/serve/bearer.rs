@@ -8,7 +8,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use quick_cache::sync::Cache;
 
 use super::error::XrpcError;
@@ -20,6 +20,13 @@ const USED_MAX: usize = 100_000;
 /// Tokens believed again without looking at their signatures, and for how long at most.
 const BELIEVED_MAX: usize = 50_000;
 const BELIEVED_S_MAX: i64 = 300;
+
+/// The token behind the scheme `Bearer`, in whatever case that is written.
+pub(super) fn shown(value: &HeaderValue) -> Option<&str> {
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    let token = token.trim_start();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
 
 /// Knows accounts by their tokens.
 #[derive(Debug)]
@@ -53,13 +60,9 @@ impl Bearers {
         let Some(value) = headers.get(header::AUTHORIZATION) else {
             return Ok(None);
         };
-        let text = value
-            .to_str()
-            .ok()
-            .and_then(|text| text.strip_prefix("Bearer "))
-            .ok_or_else(|| {
-                XrpcError::unauthorized("BadJwt", "send \"Authorization: Bearer <jwt>\"")
-            })?;
+        let text = shown(value).ok_or_else(|| {
+            XrpcError::unauthorized("BadJwt", "send \"Authorization: Bearer <jwt>\"")
+        })?;
         let known = (method.to_owned(), text.to_owned());
         if let Some((did, until_s)) = self.believed.get(&known)
             && now_s < until_s
@@ -69,11 +72,7 @@ impl Bearers {
         let token = Token::parse(text)?;
         token.check(&self.did, method, now_s)?;
         let did = token.issuer()?;
-        // A key may have changed since we last looked.
-        if token.verify(&self.key(did).await?).is_err() {
-            self.resolver.forget(did);
-            token.verify(&self.key(did).await?)?;
-        }
+        self.verify(&token, did).await?;
         if let Some(jti) = &token.claims.jti {
             let name = (did.to_owned(), jti.clone());
             if !self.is_new(&name) {
@@ -96,18 +95,54 @@ impl Bearers {
         new
     }
 
-    async fn key(&self, did: &str) -> Result<record::key::PublicKey, XrpcError> {
-        self.resolver.key(did).await.map_err(|error| match error {
-            IdentityError::Unreachable(_) | IdentityError::Nameless(_) | IdentityError::Silent => {
-                XrpcError::busy("the issuer's DID document cannot be fetched now; try again")
-            }
-            IdentityError::Forbidden(_) => {
-                XrpcError::unauthorized("BadJwtIss", "jwt issuer is not on a public host")
-            }
-            IdentityError::Missing => {
-                XrpcError::unauthorized("BadJwtIss", "jwt issuer is not registered")
-            }
-            IdentityError::Unresolvable(why) => XrpcError::unauthorized("BadJwtIss", why),
-        })
+    /// Holds a token against its issuer's key, which may have changed since we last looked.
+    async fn verify(&self, token: &Token<'_>, did: &str) -> Result<(), XrpcError> {
+        let (key, is_fresh) = self.resolver.token_key(did).await.map_err(unknown)?;
+        let Err(bad) = token.verify(&key) else {
+            return Ok(());
+        };
+        if is_fresh {
+            return Err(bad);
+        }
+        match self.resolver.token_key_anew(did).await.map_err(unknown)? {
+            Some(key) => token.verify(&key),
+            None => Err(bad),
+        }
+    }
+}
+
+/// What is said of an issuer whose key is not known.
+fn unknown(error: IdentityError) -> XrpcError {
+    match error {
+        IdentityError::Unreachable(_) | IdentityError::Later(_) | IdentityError::Silent => {
+            XrpcError::busy("the issuer's DID document cannot be fetched now; try again")
+        }
+        IdentityError::Forbidden(_) => {
+            XrpcError::unauthorized("BadJwtIss", "jwt issuer is not on a public host")
+        }
+        IdentityError::Missing => {
+            XrpcError::unauthorized("BadJwtIss", "jwt issuer is not registered")
+        }
+        IdentityError::Unresolvable(why) => XrpcError::unauthorized("BadJwtIss", why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(value: &'static str, expected: Option<&str>) {
+        assert_eq!(shown(&HeaderValue::from_static(value)), expected, "{value}");
+    }
+
+    #[test]
+    fn the_scheme_is_read_in_any_case() {
+        check("Bearer abc", Some("abc"));
+        check("bearer abc", Some("abc"));
+        check("BEARER  abc", Some("abc"));
+        check("Basic abc", None);
+        check("Bearerabc", None);
+        check("Bearer ", None);
     }
 }

@@ -41,8 +41,7 @@ pub(super) fn holds(
                 count: false,
             };
             let found = server.store.activities(&query)?.activities;
-            let firsts = found.into_iter().map(|activity| activity.members);
-            let firsts = firsts.filter_map(|members| members.into_iter().next());
+            let firsts = found.into_iter().map(|activity| activity.first);
             firsts.map(|first| first.uri).collect()
         }
         None => {
@@ -54,6 +53,7 @@ pub(super) fn holds(
                 limit,
                 lens: Lens::default(),
                 scope: String::new(),
+                is_incomplete: false,
             };
             let rows = feed::page(server, &wanted)?.rows;
             rows.iter().map(|row| row.uri().to_owned()).collect()

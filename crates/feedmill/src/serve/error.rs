@@ -6,6 +6,9 @@ use tracing::error;
 
 use crate::store::StoreError;
 
+/// Seconds after which one who met our limits may come back.
+const RETRY_S: &str = "1";
+
 /// An error answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XrpcError {
@@ -80,7 +83,7 @@ impl XrpcError {
         Self::new(
             StatusCode::GATEWAY_TIMEOUT,
             "UpstreamTimeout",
-            "the request took too long",
+            "the request took too long and was ended; ask for a smaller page or fewer filters",
         )
     }
 
@@ -96,10 +99,13 @@ impl XrpcError {
 
 impl From<StoreError> for XrpcError {
     fn from(cause: StoreError) -> Self {
+        if matches!(cause, StoreError::Ended) {
+            return Self::slow(); // the request's own doing, and counted
+        }
         error!(%cause, "a request failed");
-        match cause {
-            StoreError::Passing(_) => Self::busy("the store cannot answer now; try again"),
-            StoreError::Broken(_) => Self::internal(),
+        match cause.passes() {
+            true => Self::busy("the store cannot answer now; try again"),
+            false => Self::internal(),
         }
     }
 }
@@ -113,6 +119,10 @@ impl IntoResponse for XrpcError {
             body,
         )
             .into_response();
+        if let StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT = self.status {
+            let wait = header::HeaderValue::from_static(RETRY_S);
+            response.headers_mut().insert(header::RETRY_AFTER, wait);
+        }
         if self.status == StatusCode::UNAUTHORIZED {
             let bearer = header::HeaderValue::from_static("Bearer");
             response

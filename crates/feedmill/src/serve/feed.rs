@@ -12,7 +12,7 @@ use crate::store::shown::ShownPage;
 use crate::store::{FeedQuery, Lens, Position};
 
 /// Which page of whose feed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Wanted<'a> {
     pub(super) feed: &'a FeedPlan,
     /// One target, or all of a mixed feed.
@@ -22,6 +22,8 @@ pub(super) struct Wanted<'a> {
     pub(super) limit: usize,
     pub(super) lens: Lens,
     pub(super) scope: String,
+    /// What the reader follows is not here, so it does not become active.
+    pub(super) is_incomplete: bool,
 }
 
 pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
@@ -34,9 +36,15 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
     only(server, params, nsid)
         .map_err(|error| of_another(server, params, wanted.feed, nsid).unwrap_or(error))?;
     let hydration = Hydration::read(server, nsid, params)?;
-    let page = page(server, &wanted)?;
-    let next = cursor::next(&wanted.scope, &page);
-    hydration.page(server, &page.rows, next.as_deref())
+    hydration.fitting(server, &wanted.scope, wanted.limit, |limit| {
+        page(
+            server,
+            &Wanted {
+                limit,
+                ..wanted.clone()
+            },
+        )
+    })
 }
 
 /// The parameters of a plain page.
@@ -102,7 +110,7 @@ fn page_at_once(server: &Server, wanted: &Wanted<'_>) -> Option<ShownPage> {
     let fanout = server.fanout.as_ref()?;
     let page = fanout.page_at_once(&wish(server, wanted)?)?;
     server.meters.from_memory.increment(1);
-    Some(page)
+    Some(page.cut(server.limits.response_bytes_max()))
 }
 
 /// The feed of a name.
@@ -167,6 +175,7 @@ fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcErr
         limit: params.limit()?,
         lens: asked.from(rung),
         scope,
+        is_incomplete: params.is_incomplete,
     })
 }
 
@@ -206,7 +215,7 @@ pub(super) fn page(server: &Server, wanted: &Wanted<'_>) -> Result<ShownPage, Xr
         && let Some(page) = fanout.page(&wish)?
     {
         server.meters.from_memory.increment(1);
-        return Ok(page);
+        return Ok(page.cut(server.limits.response_bytes_max()));
     }
     let page = from_store(server, wanted)?;
     server.meters.from_store.increment(1);
@@ -233,6 +242,7 @@ fn wish<'a>(server: &Server, wanted: &'a Wanted<'_>) -> Option<Wish<'a>> {
         before: wanted.before.as_ref(),
         limit: wanted.limit,
         now_us: server.clock.now_us(),
+        is_incomplete: wanted.is_incomplete,
     })
 }
 

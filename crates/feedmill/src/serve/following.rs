@@ -14,7 +14,10 @@ use super::error::XrpcError;
 use super::params::Params;
 use super::{Answer, Server};
 use crate::fanout::Wish;
-use crate::store::merged::{Activity, ActivityFilter, ActivityPage, ActivityQuery, Merged};
+use crate::store::merged::{
+    Activity, ActivityFilter, ActivityPage, ActivityQuery, Merged, Named, Opened,
+    UNION_RECORDS_BYTES_MAX,
+};
 use crate::store::plan::FeedPlan;
 use crate::store::{FeedQuery, Lens, Position, Row};
 
@@ -28,18 +31,34 @@ struct Wanted<'a> {
     feed: &'a FeedPlan,
     merged: &'a Merged,
     query: ActivityQuery,
+    /// What the reader follows is not here, so it does not become active.
+    is_incomplete: bool,
 }
 
 pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError> {
     let wanted = wanted(server, params)?;
-    let page = page(server, &wanted)?;
+    let mut page = page(server, &wanted)?;
     let scope = scope(&wanted.feed.name);
     let mut out = String::from("{\"activities\":[");
+    let count = page.activities.len();
     for (index, activity) in page.activities.iter().enumerate() {
         if index > 0 {
             out.push(',');
         }
-        push_activity(server, &mut out, &wanted.feed.name, wanted.merged, activity)?;
+        push_activity(
+            &mut out,
+            wanted.feed,
+            wanted.merged,
+            (activity, &page.named),
+        );
+        if server.is_large(&out) && index + 1 < count {
+            // The rest is on the next page.
+            if wanted.query.skip > 0 {
+                return Err(uncountable(&wanted.query));
+            }
+            page.next = Some(activity.first.position());
+            break;
+        }
     }
     out.push_str(&format!("],\"hasMore\":{}", page.next.is_some()));
     if let Some(total) = page.total {
@@ -130,6 +149,7 @@ fn wanted<'a>(server: &'a Server, params: &Params) -> Result<Wanted<'a>, XrpcErr
             skip: (page - 1) * limit,
             count,
         },
+        is_incomplete: params.is_incomplete,
     })
 }
 
@@ -151,6 +171,7 @@ fn filter(merged: &Merged, params: &Params) -> Result<ActivityFilter, XrpcError>
     let mut types = params
         .all("activityTypes")
         .flat_map(|text| text.split(','))
+        .filter(|text| !text.is_empty())
         .peekable();
     let first = match types.peek() {
         None => None,
@@ -173,8 +194,11 @@ fn filter(merged: &Merged, params: &Params) -> Result<ActivityFilter, XrpcError>
         }
     };
     let readings = merged.readings.iter();
-    let through = readings
-        .filter_map(|(name, through)| Some((through.clone(), params.get(name)?.to_owned())));
+    // A form sends the name of an empty field too: that asks for nothing.
+    let through = readings.filter_map(|(name, through)| {
+        let value = params.get(name).filter(|value| !value.is_empty())?;
+        Some((through.clone(), value.to_owned()))
+    });
     Ok(ActivityFilter {
         first,
         through: through.collect(),
@@ -191,14 +215,18 @@ fn page(server: &Server, wanted: &Wanted<'_>) -> Result<ActivityPage, XrpcError>
     let query = &wanted.query;
     let is_cut = page.next.is_some() && page.activities.len() < query.feed.limit;
     if is_cut && query.skip > 0 {
-        // Who counts pages would take the rest of this one for the next.
-        return Err(XrpcError::invalid(format!(
-            "page {} lies beyond the {} entries that one request looks at; read page 1 and go on by nextCursor",
-            query.skip / query.feed.limit.max(1) + 1,
-            query.feed.scan_max
-        )));
+        return Err(uncountable(query));
     }
     Ok(page)
+}
+
+/// A page that ends early: who counts pages would take the rest of it for the next.
+fn uncountable(query: &ActivityQuery) -> XrpcError {
+    XrpcError::invalid(format!(
+        "page {} lies beyond the {} entries that one request looks at, or is larger than an answer may be; read page 1 and go on by nextCursor",
+        query.skip / query.feed.limit.max(1) + 1,
+        query.feed.scan_max
+    ))
 }
 
 fn from_memory(server: &Server, wanted: &Wanted<'_>) -> Result<Option<ActivityPage>, XrpcError> {
@@ -214,35 +242,36 @@ fn from_memory(server: &Server, wanted: &Wanted<'_>) -> Result<Option<ActivityPa
         before: query.feed.before.as_ref(),
         limit: query.feed.limit,
         now_us: server.clock.now_us(),
+        is_incomplete: wanted.is_incomplete,
     };
     let Some(groups) = fanout.groups(&wish)? else {
         return Ok(None);
     };
     // `None` if a group changed while we looked: the store then answers at one instant.
-    let activities = server
+    let page = server
         .store
         .activities_at(wanted.merged.lane, &groups.firsts)?;
-    Ok(activities.map(|activities| ActivityPage {
-        activities,
-        next: groups.next,
-        total: None,
+    Ok(page.map(|page| {
+        let is_cut = page.activities.len() < groups.firsts.len();
+        let last = page.activities.last();
+        let next = match is_cut {
+            true => last.map(|last| last.first.position()),
+            false => groups.next,
+        };
+        ActivityPage { next, ..page }
     }))
 }
 
 /// Appends an activity as clients know it.
 pub(super) fn push_activity(
-    server: &Server,
     out: &mut String,
-    feed: &str,
+    feed: &FeedPlan,
     merged: &Merged,
-    activity: &Activity,
-) -> Result<(), XrpcError> {
-    let Some(first) = activity.members.first() else {
-        out.push_str("null");
-        return Ok(());
-    };
+    (activity, named): (&Activity, &Named),
+) {
+    let first = &activity.first;
     out.push_str("{\"id\":");
-    body::push_string(out, &cursor::write(&scope(feed), &first.position()));
+    body::push_string(out, &cursor::write(&scope(&feed.name), &first.position()));
     let kind = merged.types.get(&first.collection);
     out.push_str(",\"activityType\":");
     body::push_string(out, kind.map_or("", String::as_str));
@@ -254,36 +283,47 @@ pub(super) fn push_activity(
     ));
     body::push_string(out, &activity.author);
     out.push_str(",\"handle\":");
-    match server.store.handle_of(&activity.author)? {
-        Some(handle) => body::push_string(out, &handle),
+    match named.handles.get(&activity.author) {
+        Some(handle) => body::push_string(out, handle),
         None => out.push_str("null"),
     }
     out.push('}');
-    push_readings(out, merged, activity);
+    let subject = activity.subject(named);
+    push_readings(out, merged, subject);
     let shown = &merged.shown;
     out.push_str(&format!(",\"{}\":", shown.subject));
-    push_named(out, &activity.merge, activity.subject.as_ref());
+    push_named(out, &activity.merge, subject);
     out.push_str(&format!(",\"{}\":[", shown.union));
+    let begun = out.len();
     for (index, uri) in activity.union.iter().enumerate() {
         if index > 0 {
             out.push(',');
         }
-        push_named(out, uri, server.store.record(uri)?.as_ref());
+        match named.records.get(uri) {
+            Some(row) if out.len() - begun + row.bytes() > UNION_RECORDS_BYTES_MAX => {
+                push_omitted(out, uri);
+            }
+            None if named.omitted.contains(uri) => push_omitted(out, uri),
+            row => push_named(out, uri, row),
+        }
     }
     out.push_str("],\"records\":[");
-    for (index, member) in activity.members.iter().enumerate() {
+    for (index, uri) in activity.members.iter().enumerate() {
         if index > 0 {
             out.push(',');
         }
-        body::push_string(out, &member.uri);
+        body::push_string(out, uri);
     }
-    out.push_str("]}");
-    Ok(())
+    out.push(']');
+    if activity.is_cut {
+        out.push_str(",\"hasMoreRecords\":true");
+    }
+    out.push('}');
 }
 
 /// What the activity can be filtered by, read where the filters read.
-fn push_readings(out: &mut String, merged: &Merged, activity: &Activity) {
-    let opened = activity.opened();
+fn push_readings(out: &mut String, merged: &Merged, subject: Option<&Row>) {
+    let opened = Opened::new(subject);
     for (name, through) in &merged.readings {
         out.push_str(&format!(",\"{name}\":"));
         match opened.read(through) {
@@ -291,6 +331,13 @@ fn push_readings(out: &mut String, merged: &Merged, activity: &Activity) {
             None => out.push_str("null"),
         }
     }
+}
+
+/// A record that is here and does not fit; it is read with `getRecord`.
+fn push_omitted(out: &mut String, uri: &str) {
+    out.push_str("{\"uri\":");
+    body::push_string(out, uri);
+    out.push_str(",\"exists\":true,\"omitted\":true,\"value\":null}");
 }
 
 /// A record by its URI; what is not here is shown as null with a flag.

@@ -25,9 +25,12 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use metrics::counter;
+use replicate::charge::Charge;
 use tower_http::compression::Compression;
 use tower_service::Service;
 
+use super::allowed_hosts::AllowedHosts;
+use super::caller::Caller;
 use super::error::XrpcError;
 use super::line::Answers;
 use super::methods::handler::Handler;
@@ -40,12 +43,16 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 /// Seconds for which a browser remembers that.
 const PREFLIGHT_S: HeaderValue = HeaderValue::from_static("86400");
 
+/// What machines ask to see whether we live: answered however many other requests there are.
+const PROBES: [&str; 4] = ["/xrpc/_health", "/health", "/ready", "/metrics"];
+
 /// Everything that is served.
 #[derive(Debug)]
 pub struct Front {
     server: Arc<Server>,
     body_max: DefaultBodyLimit,
     paths: Router,
+    hosts: AllowedHosts,
 }
 
 impl Front {
@@ -66,19 +73,30 @@ impl Front {
             server,
             body_max,
             paths,
+            hosts: AllowedHosts::default(),
         }
     }
 
-    /// The same with further paths, which bring their own limits.
+    /// The same for requests to these names alone.
+    #[must_use]
+    pub fn only(self, hosts: AllowedHosts) -> Self {
+        Self { hosts, ..self }
+    }
+
+    /// The same with the paths of the log, which charge what they cost to whoever asks.
     #[must_use]
     pub fn beside(mut self, paths: Router) -> Self {
-        self.paths = self.paths.merge(paths);
+        let charged = middleware::from_fn_with_state(Arc::clone(&self.server), charged);
+        self.paths = self.paths.merge(paths.layer(charged));
         self
     }
 }
 
 impl Answers for Front {
     async fn answer(&self, mut request: Request) -> Response {
+        if let Some(refusal) = self.hosts.refusal(request.headers()) {
+            return refusal;
+        }
         if xrpc::name(request.uri().path()).is_none() {
             return self.paths.answer(request).await;
         }
@@ -86,6 +104,23 @@ impl Answers for Front {
         let call = |request| xrpc::call(Arc::clone(&self.server), request);
         pass(&self.server, request, call).await
     }
+}
+
+/// Gives a request to the log the share that it takes from.
+async fn charged(State(server): State<Arc<Server>>, mut request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    let address = server
+        .rates
+        .address(peer.map(|info| info.0), request.headers());
+    if let Some(address) = address {
+        let charge = Charge::from_fn(move |cost| {
+            let now_s = server.clock.now_us() / 1_000_000;
+            let taken = server.rates.take(Asker::Address(address), cost, now_s);
+            taken.map(drop).map_err(|standing| standing.wait_ms(now_s))
+        });
+        request.extensions_mut().insert(charge);
+    }
+    next.run(request).await
 }
 
 async fn by_path(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
@@ -135,14 +170,26 @@ async fn bounded<F: Future<Output = Response>>(
     request: Request,
     next: impl FnOnce(Request) -> F,
 ) -> Response {
-    let Ok(_slot) = server.slots.try_acquire() else {
-        counter!(names::LIMITED, "by" => "requests").increment(1);
-        return XrpcError::busy("too many requests at once; try again").into_response();
+    let address = request
+        .extensions()
+        .get::<Client>()
+        .and_then(|client| client.0);
+    let is_probe = PROBES.contains(&request.uri().path());
+    let _slot = match server.slots.take(address).map(Some) {
+        Err(by) if !is_probe => {
+            counter!(names::LIMITED, "by" => by).increment(1);
+            return XrpcError::busy("too many requests at once; try again").into_response();
+        }
+        slot => slot.unwrap_or_default(),
     };
     let begun = Instant::now();
     let meter = server.meters.of(request.uri().path());
     let packing = Packing::of(request.headers());
-    let response = match tokio::time::timeout(server.timeout, next(request)).await {
+    let writes = !matches!(*request.method(), Method::GET | Method::HEAD);
+    let timeout = server.limits.timeout();
+    let caller = Arc::new(Caller::new(address, writes, timeout));
+    let answering = tokio::time::timeout(timeout, caller.scope(next(request)));
+    let response = match answering.await {
         Ok(response) => response,
         Err(_) => XrpcError::slow().into_response(),
     };

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::header;
 use axum::response::Response;
-use serde_json::json;
+use record::ids::UriParts;
+use serde_json::{Value, json};
 
 use super::bearer::Bearers;
 use super::error::XrpcError;
@@ -21,12 +22,17 @@ use super::feed::{self, Wanted};
 use super::params::Params;
 use super::{Answer, Server, body, cursor, reply};
 use crate::config::Config;
+use crate::config::feed::{POST, REPOST};
+use crate::fanout::Uris;
 use crate::identity::Resolver;
-use crate::store::shown::push_escaped;
+use crate::store::shown::{ShownPage, push_escaped};
 use crate::store::{Lens, Position};
 
 pub(super) const SKELETON: &str = "app.bsky.feed.getFeedSkeleton";
 pub(super) const DESCRIBE: &str = "app.bsky.feed.describeFeedGenerator";
+
+/// Why a post is in a feed whose author is not followed: somebody reposted it.
+const REASON_REPOST: &str = "app.bsky.feed.defs#skeletonReasonRepost";
 
 /// Posts of a page where the caller does not say, and of the largest page.
 pub(super) const POSTS: usize = 50;
@@ -128,15 +134,21 @@ pub(super) async fn skeleton(
         return Ok(reply::json(empty, tags));
     };
     // A skeleton has no place for a word about it.
-    super::first_read::of_reader(&server, name, &reader).await;
-    let wanted = wanted(&server, name, reader, limit, before)?;
-    if let Some(page) = feed::uris_at_once(&server, &wanted) {
+    let word = super::first_read::of_reader(&server, name, &reader).await;
+    let mut wanted = wanted(&server, name, reader, limit, before)?;
+    wanted.is_incomplete = word.is_some();
+    if let Some(page) = posts_at_once(&server, &wanted) {
         let body = write(&wanted.scope, page.iter(), page.next.as_ref());
         return Ok(reply::json(Answer::json(body), tags));
     }
     let (reader, before, name) = (wanted.reader, wanted.before, name.clone());
     let read = move |server: &Server| {
-        let wanted = self::wanted(server, &name, reader, limit, before)?;
+        let mut wanted = self::wanted(server, &name, reader, limit, before)?;
+        wanted.is_incomplete = word.is_some();
+        if has_reposts(&wanted) {
+            let page = feed::page(server, &wanted)?;
+            return Ok(write_reposts(&wanted.scope, &page));
+        }
         if let Some(page) = feed::uris(server, &wanted)? {
             return Ok(write(&wanted.scope, page.iter(), page.next.as_ref()));
         }
@@ -170,7 +182,49 @@ fn wanted<'a>(
         limit,
         lens: Lens::default(),
         scope: scope(name),
+        is_incomplete: false,
     })
+}
+
+/// Whether reposts are among the entries: which post one shows is in its body.
+fn has_reposts(wanted: &Wanted<'_>) -> bool {
+    wanted.targets.iter().any(|target| target.nsid == REPOST)
+}
+
+fn posts_at_once(server: &Server, wanted: &Wanted<'_>) -> Option<Uris> {
+    match has_reposts(wanted) {
+        true => None,
+        false => feed::uris_at_once(server, wanted),
+    }
+}
+
+/// The skeleton of posts and reposts. A repost of what is not a post has nothing to show and is left out.
+fn write_reposts(scope: &str, page: &ShownPage) -> String {
+    let entries: Vec<Value> = page
+        .rows
+        .iter()
+        .filter_map(|row| match row.collection() {
+            REPOST => Some(json!({
+                "post": reposted(row.body())?,
+                "reason": {"$type": REASON_REPOST, "repost": row.uri()},
+            })),
+            _ => Some(json!({ "post": row.uri() })),
+        })
+        .collect();
+    let next = page.next.as_ref();
+    let answer = match next.map(|next| cursor::write(scope, next)) {
+        Some(cursor) => json!({ "feed": entries, "cursor": cursor }),
+        None => json!({ "feed": entries }),
+    };
+    answer.to_string()
+}
+
+/// The post that a repost shows again.
+fn reposted(body: &str) -> Option<String> {
+    let value = record::json::from_json(body).ok()?;
+    let uri = value.at("subject.uri")?.text()?;
+    let collection = UriParts::parse(uri).ok()?.collection;
+    (collection == Some(POST)).then(|| uri.to_owned())
 }
 
 /// The skeleton of these URIs.

@@ -53,7 +53,12 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
     out.push_str("],\"edges\":[");
     let edges = found.edges.iter();
     let edges = edges.filter(|edge| shows(&edge.from) && shows(&edge.to));
+    let mut truncated = found.truncated;
     for (index, edge) in edges.enumerate() {
+        if server.is_large(&out) {
+            truncated = true;
+            break;
+        }
         out.push_str(if index == 0 { "" } else { "," });
         out.push_str("{\"from\":");
         body::push_string(&mut out, &edge.from);
@@ -63,6 +68,6 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
         body::push_string(&mut out, &edge.to);
         out.push('}');
     }
-    out.push_str(&format!("],\"truncated\":{}}}", found.truncated));
+    out.push_str(&format!("],\"truncated\":{truncated}}}"));
     Ok(Answer::json(out))
 }

@@ -7,7 +7,6 @@
 //!        (`profiles=true`).
 //! Never: a parent whose children are missing because another has many.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -15,16 +14,20 @@ use serde_json::Value;
 use super::error::XrpcError;
 use super::filters::capital;
 use super::params::Params;
-use super::{Answer, Server, body, labelers};
+use super::profile::Profiles;
+use super::{Answer, Server, body, cursor, labelers};
 use crate::config::collection::Match;
 use crate::labels::Subject;
 use crate::local::{self, LocalId};
 use crate::store::Row;
 use crate::store::plan::{ReferencePlan, RelationPlan};
-use crate::store::shown::Shown;
+use crate::store::shown::{Shown, ShownPage};
 
 /// Children shown with each parent at most.
 pub(super) const CHILDREN_MAX: usize = 50;
+
+/// Rows for which is looked up at once what belongs to them; then the answer's size is looked at.
+const CHUNK: usize = 8;
 
 /// What a request wants beside the records.
 #[derive(Debug)]
@@ -73,17 +76,61 @@ impl<'a> Hydration<'a> {
         Ok(hydration)
     }
 
-    /// `{"records": […], "cursor": …, "profiles": […]}`.
-    pub(super) fn page(
+    /// `{"records": […], "cursor": …, "profiles": […]}`: the page that `make` makes of so many rows,
+    /// or a shorter one where what belongs to its rows would make it too large.
+    pub(super) fn fitting(
         &self,
         server: &Server,
-        rows: &[Arc<Shown>],
-        cursor: Option<&str>,
+        scope: &str,
+        mut limit: usize,
+        make: impl Fn(usize) -> Result<ShownPage, XrpcError>,
     ) -> Result<Answer, XrpcError> {
-        let rows: Vec<&Shown> = rows.iter().map(Arc::as_ref).collect();
-        let extras = self.extras(server, &rows)?;
-        let profiles = self.profiles(server, &rows)?;
-        Ok(body::page(&rows, &extras, cursor, &profiles))
+        loop {
+            let page = make(limit)?;
+            let rows: Vec<&Shown> = page.rows.iter().map(Arc::as_ref).collect();
+            let (extras, profiles) = self.beside(server, &rows)?;
+            if extras.len() == rows.len() {
+                let next = cursor::next(scope, &page);
+                return Ok(body::page(&rows, &extras, next.as_deref(), &profiles));
+            }
+            // Made anew, so that its cursor is that of a page of so many rows.
+            limit = extras.len();
+        }
+    }
+
+    /// What belongs to each row and to all of them, for as many rows as fit into an answer.
+    fn beside(&self, server: &Server, rows: &[&Shown]) -> Result<(Vec<String>, String), XrpcError> {
+        let mut extras: Vec<String> = Vec::with_capacity(rows.len());
+        if self.is_plain() {
+            extras.resize(rows.len(), String::new());
+            return Ok((extras, String::new()));
+        }
+        let mut profiles = Profiles::default();
+        let mut bytes = 0;
+        for some in rows.chunks(CHUNK) {
+            let own = self.extras(server, some)?;
+            if self.profiles {
+                let dids = some.iter().map(|row| row.did());
+                profiles.add(server, dids, &self.labelers)?;
+            }
+            bytes += some.iter().map(|row| row.bytes()).sum::<usize>();
+            bytes += own.iter().map(String::len).sum::<usize>();
+            extras.extend(own);
+            if bytes + profiles.bytes() >= server.limits.response_bytes_max() {
+                break;
+            }
+        }
+        let profiles = match self.profiles {
+            true => format!(",\"profiles\":{}", profiles.written()),
+            false => String::new(),
+        };
+        Ok((extras, profiles))
+    }
+
+    /// Whether nothing is shown beside the records.
+    fn is_plain(&self) -> bool {
+        let others = self.references.is_empty() && self.labelers.is_empty();
+        self.relations.is_empty() && others && !self.profiles
     }
 
     /// One record, with what belongs to it.
@@ -91,7 +138,11 @@ impl<'a> Hydration<'a> {
         let shown = Shown::of(row);
         let rows = [&shown];
         let mut extra = self.extras(server, &rows)?.pop().unwrap_or_default();
-        extra.push_str(&self.profiles(server, &rows)?);
+        if self.profiles {
+            let mut profiles = Profiles::default();
+            profiles.add(server, [row.did.as_str()], &self.labelers)?;
+            extra.push_str(&format!(",\"profiles\":{}", profiles.written()));
+        }
         let mut out = String::with_capacity(shown.json().len() + extra.len() + 1);
         body::push_shown(&mut out, &shown, &extra);
         Ok(out)
@@ -132,17 +183,6 @@ impl<'a> Hydration<'a> {
             labelers::push(server, &self.labelers, &[Subject { uri, cid }], extra)?;
         }
         Ok(extras)
-    }
-
-    fn profiles(&self, server: &Server, rows: &[&Shown]) -> Result<String, XrpcError> {
-        if !self.profiles {
-            return Ok(String::new());
-        }
-        let dids: BTreeSet<&str> = rows.iter().map(|row| row.did()).collect();
-        Ok(format!(
-            ",\"profiles\":{}",
-            super::profile::entries(server, dids, &self.labelers)?
-        ))
     }
 }
 

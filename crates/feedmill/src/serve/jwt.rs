@@ -24,6 +24,8 @@ const LIFETIME_S_MAX: i64 = 3600;
 struct Header {
     alg: String,
     typ: Option<String>,
+    /// Fields of the header that must be understood; we understand none.
+    crit: Option<serde_json::Value>,
 }
 
 /// What a token says of itself.
@@ -34,6 +36,8 @@ pub struct Claims {
     pub aud: String,
     pub exp: i64,
     pub iat: Option<i64>,
+    /// It is not good before this time.
+    pub nbf: Option<i64>,
     /// The method that it is for.
     pub lxm: Option<String>,
     /// A number used once.
@@ -74,6 +78,10 @@ impl<'a> Token<'a> {
         if let Some(kind @ ("at+jwt" | "refresh+jwt" | "dpop+jwt")) = kind.as_deref() {
             return Err(refused("BadJwtType", format!("invalid jwt type {kind:?}")));
         }
+        if header.crit.is_some() {
+            let message = "jwt header fields in \"crit\" are not understood here";
+            return Err(refused("BadJwt", message));
+        }
         let algorithm = match header.alg.as_str() {
             "ES256" => Algorithm::Es256,
             "ES256K" => Algorithm::Es256k,
@@ -102,6 +110,9 @@ impl<'a> Token<'a> {
         }
         if claims.iat.is_some_and(|made| made > future) {
             return Err(refused("BadJwt", "jwt was made in the future"));
+        }
+        if claims.nbf.is_some_and(|begins| begins > future) {
+            return Err(refused("BadJwt", "jwt is not good yet"));
         }
         // A proxying host sends the bare DID; others name the service in it too.
         let aud = claims.aud.split('#').next().unwrap_or_default();
@@ -213,6 +224,10 @@ mod tests {
         check(head(), with("exp", json!(94)), Err("JwtExpired"));
         check(head(), with("exp", json!(9_999_999)), Err("BadJwt"));
         check(head(), with("iat", json!(106)), Err("BadJwt"));
+        check(head(), with("nbf", json!(106)), Err("BadJwt"));
+        check(head(), with("nbf", json!(105)), Ok(()));
+        let critical = json!({"alg": "ES256K", "crit": ["exp"], "exp": 1});
+        check(critical, good(), Err("BadJwt"));
         check(
             head(),
             with("aud", json!("did:web:other.example")),

@@ -4,10 +4,11 @@
 //! Out:   requests with their peer's address; connections closed in time.
 //! Never: more than `connections_max` at once; headers longer than
 //!        `header_bytes_max` or slower than `header_s`; a client that leaves
-//!        what we sent unread for longer than `stall_s`.
+//!        what we sent unread for longer than `stall_s`, or more of it than
+//!        `SEND_BYTES_MAX` and what hyper keeps (`header_bytes_max`).
 //!
-//! A full house leaves new connections in the system's queue: they are served
-//! when somebody leaves, which idle ones must do soon.
+//! Where there is no place for a new connection, an idle one of the address that
+//! has most of them is closed for it (`connections`).
 
 use std::convert::Infallible;
 use std::io;
@@ -20,24 +21,35 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
+use axum::http::StatusCode;
 use axum::response::Response;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use metrics::{counter, gauge};
+use metrics::counter;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 use tower_service::Service as _;
 use tracing::warn;
 
+use super::connections::{Connections, Open, Place};
+use super::{descriptors, rate};
 use crate::config;
 use crate::metrics as names;
 
 /// Pause after a failed accept: the system is out of something, most likely descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Bytes that the system keeps for a client that does not read; it keeps up to twice as many.
+const SEND_BYTES_MAX: usize = 128 << 10;
+
+/// Among a request's extensions: what closes the connection it came over.
+#[derive(Debug, Clone)]
+pub(super) struct Closing(pub(super) Arc<Notify>);
 
 /// Who answers what comes over a line.
 pub trait Answers: Send + Sync + 'static {
@@ -60,7 +72,9 @@ pub async fn run(
     mut stop: watch::Receiver<bool>,
 ) {
     let answers = Arc::new(answers);
-    let house = Arc::new(Semaphore::new(settings.connections_max));
+    let address_max = settings.address_connections_max;
+    let connections_max = descriptors::fitting(settings.connections_max);
+    let connections = Connections::new(connections_max, address_max);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(Duration::from_secs(settings.header_s))
@@ -69,7 +83,7 @@ pub async fn run(
     let mut lines = JoinSet::new();
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &house) => accepted,
+            accepted = accept(&listener, &connections) => accepted,
             _ = stop.wait_for(|stop| *stop) => break,
         };
         let Some((stream, peer, place)) = accepted else {
@@ -80,26 +94,24 @@ pub async fn run(
             answers: Arc::clone(&answers),
             peer,
             stop: stop.clone(),
+            state: place.state(),
         };
-        gauge!(names::HTTP_CONNECTIONS).increment(1);
-        lines.spawn(async move {
-            line.serve(Stalling::new(stream, stall)).await;
-            gauge!(names::HTTP_CONNECTIONS).decrement(1);
-            drop(place);
-        });
+        lines.spawn(line.serve(Stalling::new(stream, stall, place)));
         while lines.try_join_next().is_some() {}
     }
     drop(listener);
     while lines.join_next().await.is_some() {}
 }
 
-type Accepted = (TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit);
+type Accepted = (TcpStream, SocketAddr, Place);
 
-/// The next connection, once there is room for it.
-async fn accept(listener: &TcpListener, house: &Arc<Semaphore>) -> Option<Accepted> {
-    let place = Arc::clone(house).acquire_owned().await.ok()?;
+/// The next connection, if there is a place for it.
+async fn accept(listener: &TcpListener, connections: &Arc<Connections>) -> Option<Accepted> {
     match listener.accept().await {
         Ok((stream, peer)) => {
+            let place = connections.admit(rate::network(peer.ip().to_canonical()))?;
+            // A limit of the system's own is good enough where this one cannot be set.
+            set_socket_send_buffer_size(&stream, SEND_BYTES_MAX).unwrap_or_default();
             // Small answers must not wait for more; a peer that is gone already is noticed soon enough.
             drop(stream.set_nodelay(true));
             Some((stream, peer, place))
@@ -118,16 +130,28 @@ struct Line<A> {
     answers: Arc<A>,
     peer: SocketAddr,
     stop: watch::Receiver<bool>,
+    state: (Arc<Connections>, Arc<Open>),
 }
 
 impl<A: Answers> Line<A> {
     async fn serve(mut self, stream: Stalling) {
-        let (answers, peer) = (self.answers, self.peer);
+        let (answers, peer, state) = (self.answers, self.peer, self.state);
+        let closing = Closing(Arc::clone(&state.1.closing));
+        let close = Arc::clone(&closing.0);
         let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
             let mut request = request.map(body);
             request.extensions_mut().insert(ConnectInfo(peer));
-            let answers = Arc::clone(&answers);
-            async move { Ok::<_, Infallible>(answers.answer(request).await) }
+            request.extensions_mut().insert(closing.clone());
+            let (answers, (connections, open)) = (Arc::clone(&answers), state.clone());
+            async move {
+                connections.busy(&open);
+                let response = answers.answer(request).await;
+                // One that goes on, as events or over a socket, keeps its connection busy.
+                if response.body().size_hint().exact().is_some() && !is_upgrade(&response) {
+                    connections.idle(&open);
+                }
+                Ok::<_, Infallible>(response)
+            }
         });
         let line = self
             .http
@@ -142,8 +166,13 @@ impl<A: Answers> Line<A> {
                 line.as_mut().graceful_shutdown();
                 drop(line.await);
             }
+            () = close.notified() => {}
         }
     }
+}
+
+fn is_upgrade(response: &Response) -> bool {
+    response.status() == StatusCode::SWITCHING_PROTOCOLS
 }
 
 /// The body of a request; most have none, and need no place for one.
@@ -159,14 +188,17 @@ struct Stalling {
     stream: TcpStream,
     patience: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
+    /// Kept as long as the stream is, whoever has it by then.
+    _place: Place,
 }
 
 impl Stalling {
-    fn new(stream: TcpStream, patience: Duration) -> Self {
+    fn new(stream: TcpStream, patience: Duration, place: Place) -> Self {
         Self {
             stream,
             patience,
             waiting: None,
+            _place: place,
         }
     }
 

@@ -7,12 +7,18 @@
 
 // Dead letters for the operator.
 pub mod admin;
+// By which names this server may be asked.
+pub mod allowed_hosts;
 // Which account asks.
 pub mod bearer;
 // Bodies from stored JSON.
 pub mod body;
+mod caller;
+mod connections;
 // Opaque cursors.
 pub mod cursor;
+// How many descriptors there may be.
+pub mod descriptors;
 // Records written over HTTP.
 pub mod direct;
 mod ending;
@@ -27,11 +33,14 @@ pub mod front;
 // Our feeds in a Bluesky client.
 pub mod generator;
 mod graph;
+mod handles;
 mod health;
 mod hydration;
 mod labelers;
 // Tokens of service-auth.
 pub mod jwt;
+// Limits that a reload changes.
+pub mod limits;
 // Connections.
 pub mod line;
 mod meters;
@@ -39,44 +48,50 @@ mod meters;
 pub mod methods;
 // Records fetched because somebody says that they are new.
 pub mod notify;
+// What every process answers its operator.
+pub mod operator;
+mod page;
 // Query parameters.
 pub mod params;
+mod permits;
 mod profile;
 mod rate;
+mod reading;
 mod records;
 mod references;
 mod reply;
 pub(crate) mod service;
+mod slots;
+// What is answered before there is a server.
+pub mod starting;
 mod subscribe;
 mod xrpc;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::fanout::Fanout;
 use crate::identity::Resolver;
 use crate::labels::Labels;
 use crate::live::Live;
 use crate::local::Names;
-use crate::metrics as names;
 use crate::search::SearchIndex;
+use crate::secret::Secrets;
 use crate::status::Status;
 use crate::store::filter::Filter;
 use crate::store::plan::FeedPlan;
 use crate::store::{Lens, Plan, Position, SharedStore};
 use error::XrpcError;
 use params::{Asker, Params};
+use reading::{answer, blocking};
 
-/// How long a handle may take to be resolved.
-const HANDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Requests that wait for the store to be written, each on a thread of its own.
+const WRITES_MAX: usize = 64;
 
 /// What every request needs.
 #[derive(Debug)]
@@ -104,6 +119,8 @@ pub struct Server {
     pub notifier: Option<notify::Notifier>,
     /// Handles that no stream told of, if they are to be resolved.
     pub handles: Option<Arc<Resolver>>,
+    /// Who asks whether a DID exists, if anybody does.
+    pub resolver: Option<Arc<Resolver>>,
     rates: rate::Rates,
     /// What an actor may be called.
     names: Names,
@@ -113,9 +130,14 @@ pub struct Server {
     service: service::Service,
     questions: filters::Questions,
     first_reads: Option<first_read::FirstReads>,
+    /// Whether accounts come whole with the stream, so that none is fetched.
+    has_whole_accounts: bool,
     page_scan_max: usize,
-    timeout: Duration,
-    slots: Semaphore,
+    limits: Arc<limits::Limits>,
+    slots: slots::Slots,
+    /// Who may read the store, and who may write.
+    reads: Arc<permits::Permits>,
+    writes: Arc<permits::Permits>,
     meters: meters::Meters,
 }
 
@@ -155,6 +177,7 @@ impl Server {
         clock: Clock,
     ) -> Self {
         let table = methods::table(config);
+        let limits = Arc::new(limits::Limits::new(&config.serve));
         Self {
             namespace: config.namespace.clone(),
             questions: filters::Questions::new(config, &plan),
@@ -171,17 +194,47 @@ impl Server {
             generator: None,
             notifier: None,
             handles: None,
-            rates: rate::Rates::new(&config.serve),
+            resolver: None,
+            rates: rate::Rates::new(&config.serve, Arc::clone(&limits)),
             names: Names::of(config),
             methods: xrpc::Methods::new(&table),
             meters: meters::Meters::new(&table),
             first_reads: first_read::FirstReads::new(config),
+            has_whole_accounts: config.has_whole_accounts(),
             service: service::Service::new(config, &table),
             table,
             page_scan_max: config.timelines.page_scan_max,
-            timeout: Duration::from_secs(config.serve.timeout_s),
-            slots: Semaphore::new(config.serve.requests_max),
+            slots: slots::Slots::new(Arc::clone(&limits)),
+            reads: permits::Permits::new(
+                "reads",
+                config.store.readers.get(),
+                config.serve.reads_waiting_max,
+            ),
+            writes: permits::Permits::new("writes", WRITES_MAX, config.serve.reads_waiting_max),
+            limits,
         }
+    }
+
+    /// What the operator's paths are answered from.
+    fn operator(&self) -> operator::Operator {
+        operator::Operator {
+            store: Arc::clone(&self.store),
+            status: Arc::clone(&self.status),
+            clock: self.clock.clone(),
+            fanout: self.fanout.clone(),
+        }
+    }
+
+    /// Puts other limits and tokens in force; returns why a token stays as it was.
+    pub fn reload(&self, settings: &config::Serve, secrets: &Secrets) -> Option<&'static str> {
+        self.limits.set(settings);
+        if let Some(admin) = &self.admin {
+            admin.set_token(secrets.admin.clone());
+        }
+        if let Some(notifier) = &self.notifier {
+            notifier.set_token(secrets.notify.clone());
+        }
+        self.direct.as_ref()?.set_secrets(secrets)
     }
 
     /// Whose page of a feed is asked for, once it is sure that it may be.
@@ -232,7 +285,7 @@ impl Server {
         if let Some(did) = self.names.person(actor) {
             return Ok(did);
         }
-        if !self.names.is_handle(actor) {
+        if !self.is_handle(actor) {
             return Err(self.unnamed(actor));
         }
         let unresolved = || {
@@ -241,14 +294,22 @@ impl Server {
             ))
         };
         let handle = actor.to_ascii_lowercase();
-        if let Some(handles) = &self.handles {
-            let asked = tokio::time::timeout(HANDLE_TIMEOUT, handles.did_of(&handle));
-            // Where the world cannot be asked, what the streams told is the best there is.
-            if let Ok(Ok(found)) = tokio::runtime::Handle::current().block_on(asked) {
-                return found.ok_or_else(unresolved);
-            }
+        // It was resolved before this thread was taken, if anybody could be asked.
+        let known = self
+            .handles
+            .as_ref()
+            .and_then(|it| it.known_did_of(&handle));
+        if let Some(Ok(found)) = known {
+            return found.ok_or_else(unresolved);
         }
         self.store.did_of(&handle)?.ok_or_else(unresolved)
+    }
+
+    /// Whether a name is a handle, and neither a DID nor an id of an app's own.
+    fn is_handle(&self, name: &str) -> bool {
+        self.names.is_handle(name)
+            && record::ids::Did::parse(name).is_err()
+            && self.names.person(name).is_none()
     }
 
     /// The lens, with the index that knows where to look, if there is one.
@@ -269,27 +330,12 @@ impl Server {
     }
 }
 
-/// Runs a blocking answer on a thread that may block.
-async fn answer<F>(server: Arc<Server>, make: F) -> Response
-where
-    F: FnOnce(&Server) -> Result<Answer, XrpcError> + Send + 'static,
-{
-    match blocking(server, make).await {
-        Ok(answer) => answer.into_response(),
-        Err(error) => error.into_response(),
-    }
+async fn health() -> Response {
+    operator::live()
 }
 
-async fn blocking<T: Send + 'static>(
-    server: Arc<Server>,
-    make: impl FnOnce(&Server) -> Result<T, XrpcError> + Send + 'static,
-) -> Result<T, XrpcError> {
-    let made = tokio::task::spawn_blocking(move || make(&server)).await;
-    made.unwrap_or_else(|_| Err(XrpcError::internal()))
-}
-
-async fn health(State(server): State<Arc<Server>>) -> Response {
-    answer(server, health::health).await
+async fn ready(State(server): State<Arc<Server>>) -> Response {
+    server.operator().ready()
 }
 
 async fn did_document(State(server): State<Arc<Server>>) -> Response {
@@ -303,7 +349,7 @@ async fn did_document(State(server): State<Arc<Server>>) -> Response {
 }
 
 async fn status(State(server): State<Arc<Server>>) -> Response {
-    answer(server, health::status).await
+    answer(server, |server| Ok(health::status(&server.operator()))).await
 }
 
 async fn readers(State(server): State<Arc<Server>>) -> Response {
@@ -311,19 +357,5 @@ async fn readers(State(server): State<Arc<Server>>) -> Response {
 }
 
 async fn prometheus(State(server): State<Arc<Server>>) -> Response {
-    if let Some(fanout) = server.fanout.clone() {
-        // Where the store cannot be asked, what was told before stands.
-        drop(tokio::task::spawn_blocking(move || fanout.tell_behind()).await);
-    }
-    let text = names::recorder().render();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
-}
-
-async fn page() -> Response {
-    let html = include_str!("../../assets/index.html");
-    Response::builder()
-        .status(StatusCode::OK)
-        .header(header::CONTENT_TYPE, "text/html; charset=utf-8")
-        .body(Body::from(html))
-        .unwrap_or_else(|_| XrpcError::internal().into_response())
+    server.operator().metrics()
 }

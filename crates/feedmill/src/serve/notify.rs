@@ -18,10 +18,12 @@ use std::time::Duration;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
+use parking_lot::RwLock;
 use record::cid::Cid;
 use record::tid::Tid;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tracing::debug;
 
 use super::error::XrpcError;
 use super::rate::{Asker, Client};
@@ -29,28 +31,29 @@ use super::{Answer, Server};
 use crate::check::{Checker, Claim, chain};
 use crate::config::Config;
 use crate::config::serve::Notify;
-use crate::identity::{IdentityError, Resolver};
+use crate::host::Cause;
+use crate::identity::Resolver;
+use crate::reach::fetch::{Ask, FetchError, PAGE_BYTES_MAX};
 use crate::store::{Batch, Item, Op, Verdict};
 
 /// The environment variable that holds the token of who may notify.
-pub const TOKEN: &str = "FEEDMILL_NOTIFY_TOKEN";
+pub const TOKEN: &str = crate::secret::NOTIFY;
 /// The name under which such records are counted.
 pub const SOURCE: &str = "notify";
 /// URIs of one request, and how many of them are fetched at once.
 const URIS_MAX: usize = 25;
 const AT_ONCE_MAX: usize = 5;
+/// Letters of a host's own word for an error that are handed on.
+const WORD_MAX: usize = 100;
 /// Time for one request to a host.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of the largest answer read.
-const ANSWER_BYTES_MAX: usize = 4_000_000;
 
 /// What notifications need beside the server.
 #[derive(Debug)]
 pub struct Notifier {
     resolver: Arc<Resolver>,
-    client: reqwest::Client,
     checker: Arc<Checker>,
-    token: Option<String>,
+    token: Option<RwLock<String>>,
 }
 
 /// What became of one URI.
@@ -81,31 +84,38 @@ impl Notifier {
         resolver: Arc<Resolver>,
         checker: Arc<Checker>,
         token: Option<String>,
-    ) -> Result<Option<Self>, IdentityError> {
+    ) -> Option<Self> {
         if config.serve.notify == Notify::Off {
-            return Ok(None);
+            return None;
         }
         let token = match config.serve.notify {
-            Notify::Token => Some(token.unwrap_or_default()),
+            Notify::Token => Some(RwLock::new(token.unwrap_or_default())),
             _ => None,
         };
-        Ok(Some(Self {
-            client: resolver.reach().strict_client(TIMEOUT)?,
+        Some(Self {
             resolver,
             checker,
             token,
-        }))
+        })
+    }
+
+    /// Puts another token in force.
+    pub fn set_token(&self, token: Option<String>) {
+        if let Some(held) = &self.token {
+            *held.write() = token.unwrap_or_default();
+        }
     }
 
     fn admits(&self, headers: &HeaderMap) -> Result<(), XrpcError> {
         let Some(token) = &self.token else {
             return Ok(());
         };
+        let token = token.read().clone();
         let given = headers
             .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+            .and_then(super::bearer::shown);
         match given {
-            Some(given) if !token.is_empty() && super::admin::same(token, given) => Ok(()),
+            Some(given) if !token.is_empty() && super::admin::same(&token, given) => Ok(()),
             _ => Err(XrpcError::unauthorized(
                 "AuthenticationRequired",
                 format!("send the token in {TOKEN} as \"Authorization: Bearer <token>\""),
@@ -120,11 +130,12 @@ impl Notifier {
             collection,
             rkey,
         } = place;
-        let host = self
-            .resolver
-            .host(did)
-            .await
-            .map_err(|error| format!("could not resolve PDS for {did}: {}", chain(&error)))?;
+        let host = self.resolver.host_for(did, Cause::Notify).await;
+        let host = host.map_err(|error| {
+            // Causes name addresses, which are not everybody's business.
+            debug!(%did, cause = chain(&error), "a notified record's host is not known");
+            format!("could not resolve PDS for {did}: {}", error.in_public())
+        })?;
         let head = [("did", did.as_str())];
         let (status, head) = self
             .ask(&host, "com.atproto.sync.getLatestCommit", &head)
@@ -150,22 +161,24 @@ impl Notifier {
         method: &str,
         params: &[(&str, &str)],
     ) -> Result<(u16, Value), String> {
-        let address = reqwest::Url::parse_with_params(&format!("{host}/xrpc/{method}"), params)
-            .map_err(|_| format!("{host:?} is no address of a PDS"))?;
-        let failed = |error: reqwest::Error| match error.is_timeout() {
-            true => format!("PDS request timed out after {}ms", TIMEOUT.as_millis()),
-            false => format!("PDS request failed: {}", chain(&error)),
-        };
-        let mut response = self.client.get(address).send().await.map_err(failed)?;
-        let status = response.status().as_u16();
-        let mut body = Vec::new();
-        while let Some(bytes) = response.chunk().await.map_err(failed)? {
-            if body.len() + bytes.len() > ANSWER_BYTES_MAX {
-                return Err("PDS answer is too large".to_owned());
+        let address = address(host, method, params);
+        let ask = Ask::new(Cause::Notify, &address).bytes_max(PAGE_BYTES_MAX);
+        let ask = ask.without_redirects().within(TIMEOUT);
+        let reply = self.resolver.fetcher().fetch(ask).await;
+        let reply = reply.map_err(|error| match error {
+            FetchError::TooSlow => {
+                format!("PDS request timed out after {}ms", TIMEOUT.as_millis())
             }
-            body.extend_from_slice(&bytes);
-        }
-        Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
+            FetchError::TooLarge(_) => "PDS answer is too large".to_owned(),
+            error => {
+                debug!(
+                    cause = chain(&error),
+                    "a notified record could not be fetched"
+                );
+                format!("PDS request failed: {}", error.in_public())
+            }
+        })?;
+        Ok((reply.status, reply.json().unwrap_or_default()))
     }
 
     /// What the checks say of a fetched record, in the form in which it was signed.
@@ -235,9 +248,22 @@ impl Notifier {
     }
 }
 
+/// The address of a method; DIDs, NSIDs and record keys hold nothing that a query does not.
+fn address(host: &str, method: &str, params: &[(&str, &str)]) -> String {
+    let mut address = format!("{host}/xrpc/{method}");
+    for (index, (name, value)) in params.iter().enumerate() {
+        let mark = if index == 0 { '?' } else { '&' };
+        // A did:web names its port behind an escaped colon.
+        let value = value.replace('%', "%25");
+        address.push_str(&format!("{mark}{name}={value}"));
+    }
+    address
+}
+
 fn refused(status: u16, answer: &Value) -> String {
     let word = answer.get("error").and_then(Value::as_str);
-    format!("PDS returned {status} ({})", word.unwrap_or("no reason"))
+    let word: String = word.unwrap_or("no reason").chars().take(WORD_MAX).collect();
+    format!("PDS returned {status} ({word})")
 }
 
 /// The place that a URI names; its authority must be a DID, for a handle may change hands.

@@ -15,6 +15,12 @@ pub struct Params {
     /// The labelers whose labels are shown.
     pub(super) labelers: Vec<String>,
     pub(super) asker: Asker,
+    /// The account whose service-auth token was shown, whether or not the method needs one.
+    pub(super) account: Option<String>,
+    /// The request comes from another machine.
+    pub(super) is_from_elsewhere: bool,
+    /// What the reader follows is not here: it does not become active by this request.
+    pub(super) is_incomplete: bool,
 }
 
 /// Who asks, as far as that matters for what is answered.
@@ -44,7 +50,11 @@ impl Params {
         let pairs = query.unwrap_or_default().split('&');
         for pair in pairs.filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (name, value) = (decoded(name)?, decoded(value)?);
+            let (mut name, value) = (decoded(name)?, decoded(value)?);
+            // Many clients write the name of a list with brackets.
+            if let Some(list) = name.strip_suffix("[]").filter(|list| is_list(list)) {
+                name = list.to_owned();
+            }
             if params.iter().any(|(known, _)| *known == name) && !is_list(&name) {
                 return Err(XrpcError::invalid(format!(
                     "parameter {name:?} is given twice"
@@ -54,9 +64,16 @@ impl Params {
         }
         Ok(Self {
             given: params,
-            labelers: Vec::new(),
-            asker: Asker::Nobody,
+            ..Self::default()
         })
+    }
+
+    /// Whether nothing says that who asks may read as this account: no token of its own or of an app, and
+    /// not this machine.
+    pub(super) fn is_anonymous_as(&self, did: &str) -> bool {
+        self.is_from_elsewhere
+            && self.asker == Asker::Nobody
+            && self.account.as_deref() != Some(did)
     }
 
     /// A parameter that may be absent.
@@ -177,6 +194,8 @@ mod tests {
         let params = Params::with_lists(Some("a=1&b=2&a=3"), |name| name == "a").unwrap();
         assert!(params.all("a").eq(["1", "3"]) && params.all("c").next().is_none());
         assert!(Params::with_lists(Some("a=1&b=2&b=3"), |name| name == "a").is_err());
+        let params = Params::with_lists(Some("a[]=1&a=2&b[]=3"), |name| name == "a").unwrap();
+        assert!(params.all("a").eq(["1", "2"]) && params.get("b[]") == Some("3"));
     }
 
     #[test]

@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
 use super::error::XrpcError;
-use crate::config;
+use super::limits::Limits;
+use crate::config::{self, network::Network};
 use crate::metrics as names;
 
 /// How many requests a client has, has left, when they are counted anew, and by what rule.
@@ -60,21 +61,24 @@ pub(super) struct Client(pub(super) Option<IpAddr>);
 /// Counts.
 #[derive(Debug)]
 pub(super) struct Rates {
-    address_max: u32,
-    account_max: u32,
-    window_s: u32,
+    limits: Arc<Limits>,
     proxy_header: Option<HeaderName>,
+    /// Proxies between ours and the client.
+    proxies: Vec<Network>,
     askers: Cache<Asker, Arc<Mutex<Window>>>,
 }
 
 impl Rates {
-    pub(super) fn new(settings: &config::Serve) -> Self {
+    pub(super) fn new(settings: &config::Serve, limits: Arc<Limits>) -> Self {
         let header = settings.proxy_header.as_deref();
         Self {
-            address_max: settings.rate_max,
-            account_max: settings.account_rate_max,
-            window_s: settings.rate_s,
+            limits,
             proxy_header: header.and_then(|name| HeaderName::try_from(name).ok()),
+            proxies: settings
+                .proxies
+                .iter()
+                .filter_map(|text| Network::parse(text))
+                .collect(),
             askers: Cache::new(ASKERS_MAX),
         }
     }
@@ -87,26 +91,14 @@ impl Rates {
         now_s: i64,
     ) -> Result<Option<Standing>, Standing> {
         let (limit, by) = match &asker {
-            Asker::Address(_) => (self.address_max, "address"),
-            Asker::Account(_) => (self.account_max, "account"),
+            Asker::Address(_) => (self.limits.rate_max(), "address"),
+            Asker::Account(_) => (self.limits.account_rate_max(), "account"),
         };
         if limit == 0 {
             return Ok(None);
         }
-        let window_s = i64::from(self.window_s);
-        let fresh = || Window {
-            begun_s: now_s,
-            used: 0,
-        };
-        let made: Result<_, std::convert::Infallible> = self
-            .askers
-            .get_or_insert_with(&asker, || Ok(Arc::new(Mutex::new(fresh()))));
-        let Ok(window) = made;
+        let window = self.window(&asker, now_s);
         let mut window = window.lock();
-        // A clock that was set back must not lock anybody out for longer than a window.
-        if !(0..window_s).contains(&(now_s - window.begun_s)) {
-            *window = fresh();
-        }
         let over = window.used.saturating_add(cost) > limit;
         if !over {
             window.used += cost;
@@ -114,8 +106,8 @@ impl Rates {
         let standing = Standing {
             limit,
             remaining: limit.saturating_sub(window.used),
-            reset_s: window.begun_s + window_s,
-            window_s: self.window_s,
+            reset_s: window.begun_s + i64::from(self.limits.rate_s()),
+            window_s: self.limits.rate_s(),
         };
         if over {
             counter!(names::LIMITED, "by" => by).increment(1);
@@ -124,23 +116,82 @@ impl Rates {
         Ok(Some(standing))
     }
 
+    /// Takes from an asker's share what an answer cost beyond one request, even if that is more
+    /// than is left.
+    pub(super) fn charge(&self, asker: Asker, cost: u32, now_s: i64) {
+        counter!(names::CHARGED).increment(u64::from(cost));
+        let limit = match &asker {
+            Asker::Address(_) => self.limits.rate_max(),
+            Asker::Account(_) => self.limits.account_rate_max(),
+        };
+        if limit > 0 {
+            let window = self.window(&asker, now_s);
+            let mut window = window.lock();
+            window.used = window.used.saturating_add(cost);
+        }
+    }
+
+    /// The window of an asker, begun anew if its time is over.
+    fn window(&self, asker: &Asker, now_s: i64) -> Arc<Mutex<Window>> {
+        let fresh = || Window {
+            begun_s: now_s,
+            used: 0,
+        };
+        let made: Result<_, std::convert::Infallible> = self
+            .askers
+            .get_or_insert_with(asker, || Ok(Arc::new(Mutex::new(fresh()))));
+        let Ok(window) = made;
+        {
+            let mut window = window.lock();
+            // A clock that was set back must not lock anybody out for longer than a window.
+            if !(0..i64::from(self.limits.rate_s())).contains(&(now_s - window.begun_s)) {
+                *window = fresh();
+            }
+        }
+        window
+    }
+
     /// The address that a request is counted under; `None` for this machine itself.
     pub(super) fn address(&self, peer: Option<SocketAddr>, headers: &HeaderMap) -> Option<IpAddr> {
-        let told = self.proxy_header.as_ref().and_then(|name| {
-            // The last address is the one that our own proxy saw; those before it were told to him.
-            let mut values = headers.get_all(name).iter();
-            let last = values.next_back()?.to_str().ok()?;
-            let text = last.rsplit(',').next()?.trim();
-            let bare = text.parse().ok();
-            bare.or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()))
+        let is_proxy = |address| self.proxies.iter().any(|network| network.contains(address));
+        let is_ours = |peer: SocketAddr| {
+            let address = peer.ip().to_canonical();
+            self.proxies.is_empty() || address.is_loopback() || is_proxy(address)
+        };
+        let header = self
+            .proxy_header
+            .as_ref()
+            .filter(|_| peer.is_none_or(is_ours));
+        let told = header.and_then(|name| {
+            // The last address is the one that our own proxy saw. Where that is a proxy of ours too,
+            // the one before it is what that saw; everything further left the client may have written.
+            let values = headers.get_all(name).iter().rev();
+            let texts = values.flat_map(|value| value.to_str().unwrap_or("").rsplit(','));
+            let mut seen = None;
+            for text in texts {
+                let Some(address) = address_of(text.trim()) else {
+                    break;
+                };
+                seen = Some(address);
+                if !is_proxy(address) {
+                    break;
+                }
+            }
+            seen
         });
         let address = told.or_else(|| peer.map(|peer| peer.ip()))?;
         (!address.to_canonical().is_loopback()).then(|| network(address.to_canonical()))
     }
 }
 
+/// An address, perhaps with a port behind it.
+fn address_of(text: &str) -> Option<IpAddr> {
+    let bare = text.parse().ok();
+    bare.or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()))
+}
+
 /// One household has one IPv4 address, or a whole /64 of IPv6.
-fn network(address: IpAddr) -> IpAddr {
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(address) => {
@@ -151,6 +202,11 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 impl Standing {
+    /// Milliseconds until counting begins anew.
+    pub(super) fn wait_ms(self, now_s: i64) -> u64 {
+        u64::try_from(self.reset_s - now_s).unwrap_or(0).max(1) * 1000
+    }
+
     /// The answer to one who asked too much.
     pub(super) fn refusal(self, now_s: i64) -> Response {
         let error = XrpcError {
@@ -190,13 +246,23 @@ mod tests {
             ..config::Serve::default()
         };
         changes(&mut settings);
-        Rates::new(&settings)
+        Rates::new(&settings, Arc::new(Limits::new(&settings)))
     }
 
     fn left(taken: Result<Option<Standing>, Standing>) -> Result<u32, i64> {
         taken
             .map(|standing| standing.unwrap().remaining)
             .map_err(|standing| standing.reset_s)
+    }
+
+    #[test]
+    fn what_an_answer_cost_is_taken_from_the_share_even_if_it_is_more() {
+        let rates = rates(|_| {});
+        let anna = || Asker::Address("1.1.1.1".parse().unwrap());
+        assert_eq!(left(rates.take(anna(), 1, 100)), Ok(2));
+        rates.charge(anna(), 70, 101);
+        assert_eq!(left(rates.take(anna(), 1, 102)), Err(110));
+        assert_eq!(left(rates.take(anna(), 1, 110)), Ok(2), "not for ever");
     }
 
     #[test]
@@ -235,13 +301,50 @@ mod tests {
 
     #[track_caller]
     fn address(header: Option<&str>, peer: &str, told: Option<&str>, expected: Option<&str>) {
-        let rates = rates(|settings| settings.proxy_header = header.map(str::to_owned));
+        behind(&[], header, peer, told, expected);
+    }
+
+    #[track_caller]
+    fn behind(
+        proxies: &[&str],
+        header: Option<&str>,
+        peer: &str,
+        told: Option<&str>,
+        expected: Option<&str>,
+    ) {
+        let rates = rates(|settings| {
+            settings.proxy_header = header.map(str::to_owned);
+            settings.proxies = proxies.iter().map(|text| (*text).to_owned()).collect();
+        });
         let mut headers = HeaderMap::new();
         if let Some(told) = told {
             headers.insert("x-forwarded-for", told.parse().unwrap());
         }
         let found = rates.address(Some(peer.parse().unwrap()), &headers);
         assert_eq!(found, expected.map(|text| text.parse().unwrap()));
+    }
+
+    #[test]
+    fn behind_two_proxies_the_client_is_the_last_address_that_is_neither() {
+        let check = |peer: &str, told: &str, expected: Option<&str>| {
+            let proxies = ["10.0.0.0/8"];
+            behind(
+                &proxies,
+                Some("x-forwarded-for"),
+                peer,
+                Some(told),
+                expected,
+            );
+        };
+        check("10.0.0.1:1", "9.9.9.9, 10.0.0.2", Some("9.9.9.9"));
+        check(
+            "127.0.0.1:1",
+            "8.8.8.8, 9.9.9.9, 10.0.0.3, 10.0.0.2",
+            Some("9.9.9.9"),
+        );
+        check("10.0.0.1:1", "10.0.0.3, 10.0.0.2", Some("10.0.0.3"));
+        check("10.0.0.1:1", "nonsense, 10.0.0.2", Some("10.0.0.2"));
+        check("7.7.7.7:1", "9.9.9.9", Some("7.7.7.7"));
     }
 
     #[test]

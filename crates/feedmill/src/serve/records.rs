@@ -32,9 +32,20 @@ pub(super) fn list(server: &Server, nsid: &str, params: &Params) -> Result<Answe
         limit: params.limit()?,
         scan_max: server.page_scan_max,
     };
-    let page = ShownPage::from(server.store.list(&query)?);
-    let next = cursor::next(&scope, &page);
-    hydration.page(server, &page.rows, next.as_deref())
+    hydration.fitting(server, &scope, query.limit, |limit| {
+        let among = query.lens.among.is_some();
+        let lens = match among && limit < query.limit {
+            // Candidates are given once: they are looked up anew.
+            true => server.focus(nsid, query.lens.clone(), query.before.as_ref())?,
+            false => query.lens.clone(),
+        };
+        let query = ListQuery {
+            limit,
+            lens,
+            ..query.clone()
+        };
+        Ok(ShownPage::from(server.store.list(&query)?))
+    })
 }
 
 /// The URI of a record, with its authority resolved to a DID.

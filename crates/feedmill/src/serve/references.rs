@@ -4,7 +4,7 @@ use super::cursor;
 use super::error::XrpcError;
 use super::params::Params;
 use super::{Answer, Server, body, direct};
-use crate::store::{Position, ReferrerQuery};
+use crate::store::{Position, Reference, ReferrerQuery, Row, budget};
 
 /// The URI that is asked for, if who asks may see what is there: with its authority resolved to a
 /// DID, where it names a record.
@@ -39,7 +39,8 @@ pub(super) fn list(server: &Server, params: &Params) -> Result<Answer, XrpcError
         limit: limit + 1, // one more tells whether there is more
     };
     let mut found = server.store.referrers(&query)?;
-    let more = found.len() > limit;
+    let bytes = found.iter().map(|referrer| referrer.row.bytes()).sum();
+    let more = found.len() > limit || budget::is_page_full(bytes);
     found.truncate(limit);
     let mut out = String::from("{\"references\":[");
     let shown = found.iter();
@@ -79,7 +80,7 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
         .store
         .references(&uri, after.as_ref(), limit + 1)?
         .ok_or_else(|| XrpcError::not_found(format!("no record at {uri}")))?;
-    let more = found.len() > limit;
+    let more = found.len() > limit || budget::is_page_full(found.iter().map(bytes).sum());
     found.truncate(limit);
     let mut out = String::from("{\"uri\":");
     body::push_string(&mut out, &uri);
@@ -107,6 +108,12 @@ pub(super) fn get(server: &Server, params: &Params) -> Result<Answer, XrpcError>
     }
     out.push('}');
     Ok(Answer::json(out))
+}
+
+/// What an entry counts for on a page.
+fn bytes(reference: &Reference) -> usize {
+    let row = reference.row.as_ref().map_or(0, Row::bytes);
+    row + reference.path.len() + reference.uri.len()
 }
 
 fn push_cursor(out: &mut String, scope: &str, number: i64, text: &str) {

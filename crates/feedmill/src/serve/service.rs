@@ -20,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 use tracing::warn;
 
 use super::error::XrpcError;
-use super::methods::{self, Auth, Method, Verb};
+use super::methods::{self, Auth, Method, Output, Verb};
 use super::params::Params;
 use super::{Answer, Server};
 use crate::config::Config;
@@ -115,10 +115,14 @@ pub(super) fn audience(config: &Config) -> Option<String> {
 
 fn manifest(config: &Config, table: &[Method], digest: &str) -> Option<String> {
     let endpoint = config.serve.public_url.as_deref()?.trim_end_matches('/');
-    let ours = table.iter().filter(|method| method.ours);
+    // Clients call what answers once; a subscription is opened otherwise.
+    let calls = |method: &&Method| method.ours && !matches!(method.output, Output::Stream(_));
+    let ours = table.iter().filter(calls);
+    // What anybody may ask. A procedure is told of only where a token is needed for it.
     let mut open: Vec<&str> = ours
         .clone()
         .filter(|method| matches!(method.auth, Auth::Open | Auth::ServiceMaybe))
+        .filter(|method| method.verb == Verb::Get)
         .filter_map(|method| method.nsid.as_deref())
         .collect();
     open.sort_unstable();
@@ -130,16 +134,22 @@ fn manifest(config: &Config, table: &[Method], digest: &str) -> Option<String> {
         "namespace": config.namespace,
         "lexicons": {"url": format!("{endpoint}/lexicons/{digest}"), "digest": digest},
         "status": {"url": format!("{endpoint}/status")},
-        "collections": collections(config),
+        "collections": collections(config, &open),
         "methods": open,
         "serviceAuth": service_auth(config, &guarded),
     });
     Some(manifest.to_string())
 }
 
-fn collections(config: &Config) -> Vec<Value> {
+/// The collections, each with those of its methods that anybody may ask, by their NSIDs.
+fn collections(config: &Config, open: &[&str]) -> Vec<Value> {
     let one = |(short, it): (&String, &crate::config::Collection)| {
-        let methods: Vec<&str> = it.methods.iter().map(|method| method.name()).collect();
+        let nsid = |name: &str| format!("{}.{short}.{name}", config.namespace);
+        let methods = it.methods.iter().map(|method| nsid(method.name()));
+        let methods = methods.filter(|nsid| open.contains(&nsid.as_str()));
+        let mut methods: Vec<String> = methods.collect();
+        methods.sort_unstable();
+        methods.dedup();
         json!({
             "alias": short,
             "nsid": it.collection,

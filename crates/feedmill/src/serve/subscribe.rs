@@ -4,8 +4,9 @@
 //! In:    a feed, a reader, and the cursor of the last message it had.
 //! Out:   `start`, then `entry`, `removal` and `changed`, each with a cursor.
 //! Never: a connection that is waited for: one that falls `listener_events_max`
-//!        behind, or does not take a message in time, is closed with a reason;
-//!        a cursor after which something is missing.
+//!        or `listener_bytes_max` behind, or does not take a message in time, is
+//!        closed with a reason; more bytes for all than `listeners_bytes_max`; a
+//!        cursor after which something is missing.
 //!
 //! Messages are JSON objects with a `type`. As server-sent events the type is
 //! the event's name, the cursor its id, and `Last-Event-ID` resumes it; the
@@ -21,11 +22,15 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{FromRequestParts as _, Request};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
+use bytes::Bytes;
+use tokio::sync::Notify;
 
+use super::caller::Caller;
 use super::error::XrpcError;
+use super::line::Closing;
 use super::params::Params;
 use super::{Server, body, cursor, ending, feed, first_read, following};
-use crate::live::{Ear, Entry, ListenError, Listening, News, Told};
+use crate::live::{Ear, Entry, ListenError, Listening, News, Next, Told};
 use crate::store::batch::{Batch, Item};
 use crate::store::plan::FeedPlan;
 use crate::store::{Position, StoreError};
@@ -39,19 +44,62 @@ const TRY_AGAIN: u16 = 1013;
 /// The close code of a server that stops.
 const GOING_AWAY: u16 = 1001;
 
-/// One message: its type, its cursor, its JSON.
+/// Bytes handed to a connection at once: it keeps no more than a few of these.
+const PIECE: usize = 16 << 10;
+
+/// One message: its type, its cursor, and its fields as JSON, shared by all who are told the same.
 #[derive(Debug)]
 struct Said {
     kind: &'static str,
     cursor: String,
-    text: String,
+    fields: Bytes,
+}
+
+impl Said {
+    /// The JSON up to the fields.
+    fn head(&self) -> String {
+        format!(
+            "{{\"type\":\"{}\",\"cursor\":\"{}\"",
+            self.kind, self.cursor
+        )
+    }
+
+    /// All of the JSON.
+    fn text(&self) -> String {
+        let head = self.head();
+        let mut text = String::with_capacity(head.len() + self.fields.len() + 1);
+        text.push_str(&head);
+        text.push_str(std::str::from_utf8(&self.fields).unwrap_or_default()); // it was made of text
+        text.push('}');
+        text
+    }
+
+    /// An event, in pieces that share the fields.
+    fn pieces(&self) -> VecDeque<Bytes> {
+        // Our JSON has no line breaks of its own: record bodies are stored without.
+        let (kind, cursor, head) = (self.kind, &self.cursor, self.head());
+        let begin = format!("event: {kind}\nid: {cursor}\ndata: {head}");
+        let mut pieces = VecDeque::from([begin.into()]);
+        let mut rest = self.fields.clone();
+        while !rest.is_empty() {
+            pieces.push_back(rest.split_to(rest.len().min(PIECE)));
+        }
+        pieces.push_back(Bytes::from_static(b"}\n\n"));
+        pieces
+    }
 }
 
 /// A reader on its way through its news.
 struct Walk {
     server: Arc<Server>,
+    /// Who pays for what is read.
+    caller: Arc<Caller>,
     ear: Ear,
     listening: Listening,
+    /// Set off when the connection is to be closed.
+    closing: Arc<Notify>,
+    /// What is left of the event being sent.
+    pieces: VecDeque<Bytes>,
     /// Told, and not yet said: waiting may be broken off at any point.
     pending: Option<Told>,
     /// What one piece of news has to say, and was not sent yet.
@@ -86,11 +134,17 @@ pub(super) async fn subscribe(
     }
     // A reader of whom nothing is here is asked for as if it read; what comes of it is told.
     first_read::before(&server, &params).await;
-    let walk = {
-        let begin = move || Walk::begin(server, &params, last.as_deref());
-        let begun = tokio::task::spawn_blocking(begin).await;
-        begun.map_err(|_| XrpcError::internal())??
+    let closing = match (events, parts.extensions.get::<Closing>()) {
+        (true, Some(Closing(closing))) => Arc::clone(closing),
+        _ => Arc::default(),
     };
+    let caller = Caller::current(server.limits.timeout());
+    let begun = {
+        let (again, shared) = (caller.again(), Arc::clone(&server));
+        let begin = move |_: &Server| Walk::begin(shared, again, &params, last.as_deref(), closing);
+        server.read(&caller, begin).await
+    };
+    let walk = begun?;
     match upgrade {
         Ok(upgrade) if !events => Ok(upgrade
             .max_message_size(1 << 16)
@@ -100,7 +154,13 @@ pub(super) async fn subscribe(
 }
 
 impl Walk {
-    fn begin(server: Arc<Server>, params: &Params, last: Option<&str>) -> Result<Self, XrpcError> {
+    fn begin(
+        server: Arc<Server>,
+        caller: Arc<Caller>,
+        params: &Params,
+        last: Option<&str>,
+        closing: Arc<Notify>,
+    ) -> Result<Self, XrpcError> {
         let live = server
             .live
             .clone()
@@ -111,14 +171,17 @@ impl Walk {
         let from = last.or(params.get("cursor"));
         let position = from.map(|text| cursor::read(&scope(&name), text));
         let position = position.transpose()?.map(|position| position.time_us);
-        let reader = reader_number(&server, &did)?;
+        let reader = reader_number(&server, params, &did)?;
         let feed = name;
         let ear = Ear { feed, did, reader };
-        let listening = live.listen(ear.clone(), position).map_err(refusal)?;
+        let listening = live.listen(ear.clone(), position, Arc::clone(&closing));
         Ok(Self {
             server,
+            caller,
             ear,
-            listening,
+            listening: listening.map_err(refusal)?,
+            closing,
+            pieces: VecDeque::new(),
             pending: None,
             messages: VecDeque::new(),
             cursor: from.unwrap_or_default().to_owned(),
@@ -133,18 +196,29 @@ impl Walk {
                 self.cursor.clone_from(&said.cursor);
                 return Some(said);
             }
+            // The reader comes back with its cursor and misses nothing, whatever is refused here.
             if self.pending.is_none() {
-                self.pending = Some(self.listening.next().await?);
+                match self.listening.next().await {
+                    Next::Told(told) => self.pending = Some(told),
+                    Next::Over => return None,
+                    Next::Missed(missed) => {
+                        let read = move |_: &Server| {
+                            missed.read();
+                            Ok(())
+                        };
+                        self.server.read(&self.caller.again(), read).await.ok()?;
+                        continue;
+                    }
+                }
             }
-            let told = self.pending.clone()?;
-            let (server, ear) = (Arc::clone(&self.server), self.ear.clone());
-            let made = tokio::task::spawn_blocking(move || tell(&server, &ear, &told)).await;
+            let (told, ear) = (self.pending.clone()?, self.ear.clone());
+            let caller = self.caller.again();
+            let made = self
+                .server
+                .read(&caller, move |server| tell(server, &ear, &told));
+            let made = made.await;
             self.pending = None;
-            match made {
-                Ok(Ok(said)) => self.messages.extend(said),
-                // The reader comes back with its cursor and misses nothing.
-                Ok(Err(_)) | Err(_) => return None,
-            }
+            self.messages.extend(made.ok()?);
         }
     }
 
@@ -169,7 +243,13 @@ impl Walk {
         loop {
             let message = tokio::select! {
                 said = self.next() => match said {
-                    Some(said) => Message::Text(said.text.into()),
+                    Some(said) => {
+                        // Beside the text the socket keeps a copy of it.
+                        if !self.listening.room_for(2 * said.fields.len()).await {
+                            break;
+                        }
+                        Message::Text(said.text().into())
+                    }
                     None => break,
                 },
                 heard = socket.recv() => match heard {
@@ -178,7 +258,12 @@ impl Walk {
                 },
                 () = tokio::time::sleep(IDLE) => Message::Ping(Default::default()),
             };
-            match tokio::time::timeout(SEND_MAX, socket.send(message)).await {
+            let sent = tokio::select! {
+                sent = tokio::time::timeout(SEND_MAX, socket.send(message)) => sent,
+                () = self.closing.notified() => return,
+            };
+            self.listening.sent();
+            match sent {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return,
                 Err(_) => break,
@@ -202,32 +287,38 @@ impl Walk {
             .status(StatusCode::OK)
             .header(header::CONTENT_TYPE, "text/event-stream")
             .header(header::CACHE_CONTROL, "no-cache")
+            // nginx would hold events back until a buffer is full.
+            .header("x-accel-buffering", "no")
             .body(Body::from_stream(body))
             .map_err(|_| XrpcError::internal())
     }
 
-    /// The next event's text; `None` at the end.
-    async fn event(&mut self) -> Option<String> {
+    /// The next piece of an event; `None` at the end.
+    async fn event(&mut self) -> Option<Bytes> {
+        if let Some(piece) = self.pieces.pop_front() {
+            return Some(piece);
+        }
+        self.listening.sent();
         if self.ended {
             return None;
         }
         let said = tokio::select! {
             said = self.next() => said,
-            () = tokio::time::sleep(IDLE) => return Some(": still here\n\n".to_owned()),
+            () = tokio::time::sleep(IDLE) => return Some(Bytes::from_static(b": still here\n\n")),
         };
-        Some(match said {
-            // Our JSON has no line breaks of its own: record bodies are stored without.
-            Some(said) => format!(
-                "event: {}\nid: {}\ndata: {}\n\n",
-                said.kind, said.cursor, said.text
-            ),
-            None => {
-                self.ended = true;
-                let (_, name, message) = self.reason();
-                let text = serde_json::json!({"type": "end", "cursor": self.cursor, "name": name, "message": message});
-                format!("event: end\ndata: {text}\n\n")
-            }
-        })
+        let Some(said) = said else {
+            self.ended = true;
+            let (_, name, message) = self.reason();
+            let text = serde_json::json!({"type": "end", "cursor": self.cursor, "name": name, "message": message});
+            return Some(format!("event: end\ndata: {text}\n\n").into());
+        };
+        if !self.listening.room_for(said.fields.len()).await {
+            // No word about the end: its cursor would be that of the message that was not sent.
+            self.ended = true;
+            return None;
+        }
+        self.pieces = said.pieces();
+        self.pieces.pop_front()
     }
 }
 
@@ -235,10 +326,17 @@ fn scope(feed: &str) -> String {
     format!("live:{feed}")
 }
 
-/// The number of a reader; one that nobody ever named is given one, so that its first follow is told.
-fn reader_number(server: &Server, did: &str) -> Result<i64, XrpcError> {
+/// The number of nobody: rows are counted from one.
+const NOBODY: i64 = 0;
+
+/// The number of a reader; one that nobody ever named is given one, so that its first follow is told. An
+/// anonymous request writes nothing: it listens to an empty feed until it asks again.
+fn reader_number(server: &Server, params: &Params, did: &str) -> Result<i64, XrpcError> {
     if let Some(number) = server.store.key(did)? {
         return Ok(number);
+    }
+    if params.is_anonymous_as(did) {
+        return Ok(NOBODY);
     }
     let item = Item::Reader {
         did: did.to_owned(),
@@ -279,8 +377,8 @@ fn tell(server: &Server, ear: &Ear, told: &Told) -> Result<Vec<Said>, XrpcError>
         let cursor = cursor::write(&scope, &Position { time_us, uri });
         Said {
             kind,
-            text: format!("{{\"type\":\"{kind}\",\"cursor\":\"{cursor}\"{fields}}}"),
             cursor,
+            fields,
         }
     });
     Ok(said.collect())
@@ -291,32 +389,40 @@ fn messages(
     server: &Server,
     ear: &Ear,
     news: &News,
-) -> Result<Vec<(&'static str, String)>, XrpcError> {
+) -> Result<Vec<(&'static str, Bytes)>, XrpcError> {
     let plan = feed::named(server, &ear.feed)?;
-    let changed = ("changed", String::new());
+    let changed = ("changed", Bytes::new());
     Ok(match news {
-        News::Start => vec![("start", String::new())],
-        News::Outdated => vec![("info", outdated()), ("start", String::new())],
+        News::Start => vec![("start", Bytes::new())],
+        News::Outdated => vec![("info", outdated().into()), ("start", Bytes::new())],
         News::Changed => vec![changed],
         News::Removal { uri, time_us, .. } => {
-            let mut said = vec![("removal", removal(plan, uri, *time_us))];
+            let mut said = vec![("removal", removal(plan, uri, *time_us).into())];
             // What it kept beyond the end is in the feed now.
             said.extend(plan.end.then_some(changed));
             said
         }
         News::Entry(entry) => {
-            if entry.text.get().is_none() {
-                // Two connections may both make it; they make the same.
-                drop(entry.text.set(text(server, plan, entry)?));
-            }
-            let Some(fields) = entry.text.get().and_then(Option::as_ref) else {
+            let known = server.live.as_ref().and_then(|live| live.text(entry));
+            let fields = match known {
+                Some(text) => text,
+                None => {
+                    // Two connections may both make it; they make the same.
+                    let text = text(server, plan, entry)?.map(Bytes::from);
+                    if let Some(live) = &server.live {
+                        live.remember(entry, text.clone());
+                    }
+                    text
+                }
+            };
+            let Some(fields) = fields else {
                 return Ok(Vec::new());
             };
             let (is_shown, is_full) = match plan.end {
                 true => ending::holds(server, plan, &ear.did, &entry.uri)?,
                 false => (true, false),
             };
-            let mut said = Vec::from_iter(is_shown.then(|| ("entry", fields.clone())));
+            let mut said = Vec::from_iter(is_shown.then_some(("entry", fields)));
             // It may have pushed another beyond the end.
             said.extend((is_shown && is_full).then_some(changed));
             said
@@ -359,10 +465,10 @@ fn text(server: &Server, plan: &FeedPlan, entry: &Entry) -> Result<Option<String
     let found = server
         .store
         .activities_at(merged.lane, &[(entry.record, entry.time_us)])?;
-    let Some(activity) = found.and_then(|activities| activities.into_iter().next()) else {
-        return Ok(None);
-    };
-    let mut field = String::from(",\"activity\":");
-    following::push_activity(server, &mut field, &plan.name, merged, &activity)?;
-    Ok(Some(field))
+    Ok(found.and_then(|page| {
+        let activity = page.activities.first()?;
+        let mut field = String::from(",\"activity\":");
+        following::push_activity(&mut field, plan, merged, (activity, &page.named));
+        Some(field)
+    }))
 }

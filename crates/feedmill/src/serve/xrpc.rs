@@ -14,13 +14,15 @@ use axum::extract::{FromRequest as _, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, header};
 use axum::response::{IntoResponse, Response};
 
+use super::caller::Caller;
 use super::error::XrpcError;
 use super::methods::handler::Handler;
 use super::methods::shape::Shape;
 use super::methods::{Auth, Method, Place, Verb};
 use super::params::{Asker, Params};
 use super::{
-    Answer, Server, blocking, first_read, generator, labelers, notify, rate, reply, subscribe,
+    Answer, Server, blocking, first_read, generator, handles, labelers, notify, rate, reply,
+    subscribe,
 };
 
 /// Tells a host how far we have read its account's repository, so that it can add what is newer.
@@ -104,6 +106,7 @@ async fn asked(
     if method.auth == Auth::Service {
         params.asker = Asker::Account(account.clone());
     }
+    Caller::prove(&account);
     let now_s = server.clock.now_us() / 1_000_000;
     let asker = rate::Asker::Account(account.clone());
     let standing = match server.rates.take(asker, 1, now_s) {
@@ -199,9 +202,13 @@ async fn handled(
     server: Arc<Server>,
     method: &Arc<Method>,
     account: Option<String>,
-    params: Params,
+    mut params: Params,
     request: Request,
 ) -> Result<Response, XrpcError> {
+    let client = request.extensions().get::<rate::Client>();
+    params.is_from_elsewhere = client.is_some_and(|client| client.0.is_some());
+    params.account.clone_from(&account);
+    handles::resolve(&server, &params).await?;
     match &method.handler {
         Handler::Skeleton => generator::skeleton(server, account, params, request).await,
         Handler::Subscribe => subscribe::subscribe(server, params, request).await,
@@ -211,6 +218,7 @@ async fn handled(
         }
         Handler::Feed { at_once, .. } => {
             let word = first_read::before(&server, &params).await;
+            params.is_incomplete = word.is_some();
             if word.is_none()
                 && let Some(answer) = at_once.and_then(|at_once| at_once(&server, &params))
             {

@@ -2,16 +2,20 @@
 //!
 //! In:    an address, a cursor, the collections wanted; then messages.
 //! Out:   JSON text, whether it came plain or packed.
-//! Never: a message unpacked beyond the frame limit; a dictionary guessed.
+//! Never: a message unpacked further than a byte beyond the frame limit; a dictionary guessed.
 //!
 //! Version 1 counts microseconds and clamps a cursor below its window without
 //! a word. Version 2 counts operations, refuses such a cursor, and reads
 //! numbers from 10¹⁵ on as microseconds: that is how all it has is asked for.
 
+use std::io::Read as _;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
 
 use tokio_tungstenite::tungstenite::Bytes;
+
+use crate::host::Cause;
+use crate::reach::fetch::{Ask, FetchError, Fetcher};
 
 /// The method of version 2.
 const VERSION_2: &str = "network.bsky.jetstream.subscribeEvents";
@@ -22,7 +26,8 @@ const COLLECTIONS_MAX: usize = 100;
 const MICROSECONDS_FROM: i64 = 1_000_000_000_000_000;
 /// Largest dictionary accepted.
 const DICTIONARY_BYTES_MAX: usize = 8 << 20;
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes, as a power of two, that unpacking the beginning of a large message may look back.
+const WINDOW_LOG_MAX: u32 = 23;
 
 /// What is asked of a Jetstream.
 #[derive(Debug, Clone)]
@@ -33,6 +38,8 @@ pub struct Jetstream {
     pub compress: bool,
     /// The dictionary of version 1: a file or an http address.
     pub dictionary: Option<PathBuf>,
+    /// Fetches dictionaries.
+    pub fetcher: Arc<Fetcher>,
 }
 
 /// Why packed messages cannot be had.
@@ -40,7 +47,7 @@ pub struct Jetstream {
 pub enum DictionaryError {
     /// Try again later.
     #[error("cannot fetch the dictionary")]
-    Unreachable(#[from] reqwest::Error),
+    Unreachable(#[from] FetchError),
     /// Correct `dictionary` in the configuration.
     #[error("cannot read the dictionary {path}")]
     Unreadable {
@@ -57,6 +64,7 @@ pub enum DictionaryError {
 pub(super) struct Unpacker {
     id: u32,
     inner: zstd::bulk::Decompressor<'static>,
+    dictionary: Vec<u8>,
     bytes_max: usize,
 }
 
@@ -80,16 +88,32 @@ impl Unpacker {
         Ok(Self {
             id,
             inner,
+            dictionary: dictionary.to_vec(),
             bytes_max,
         })
     }
 
-    /// The text of a message; what cannot be unpacked goes on as it came, and is refused by itself.
+    /// The text of a message, or its beginning if it is too large or was cut off; what cannot be
+    /// unpacked goes on as it came, and is refused by itself.
     pub(super) fn unpack(&mut self, message: Bytes) -> Bytes {
         match self.inner.decompress(&message, self.bytes_max) {
             Ok(text) => text.into(),
-            Err(_) => message,
+            Err(_) => self.beginning(&message).unwrap_or(message),
         }
+    }
+
+    /// As much as can be unpacked, up to a byte more than the limit.
+    fn beginning(&self, message: &[u8]) -> Option<Bytes> {
+        let decoder = zstd::stream::read::Decoder::with_dictionary(message, &self.dictionary);
+        let mut decoder = decoder.ok()?;
+        decoder.window_log_max(WINDOW_LOG_MAX).ok()?;
+        let mut text = Vec::new();
+        let read = decoder
+            .take(self.bytes_max as u64 + 1)
+            .read_to_end(&mut text);
+        // A message that was cut off ends in an error behind its beginning.
+        drop(read);
+        (!text.is_empty()).then(|| text.into())
     }
 }
 
@@ -139,13 +163,13 @@ impl Jetstream {
         }
         let bytes = if is_version_2(url) {
             let address = url.replacen("ws", "http", 1).replace(VERSION_2, DICTIONARY);
-            fetch(&address).await?
+            self.fetch(&address).await?
         } else {
             let path = self.dictionary.clone().ok_or(DictionaryError::Unusable(
                 "version 1 needs `dictionary` to unpack its messages",
             ))?;
             match path.to_str().filter(|text| text.starts_with("http")) {
-                Some(address) => fetch(address).await?,
+                Some(address) => self.fetch(address).await?,
                 None => tokio::task::spawn_blocking(move || {
                     std::fs::read(&path)
                         .map_err(|source| DictionaryError::Unreadable { path, source })
@@ -158,19 +182,12 @@ impl Jetstream {
         };
         Unpacker::new(&bytes, bytes_max).map(Some)
     }
-}
 
-async fn fetch(address: &str) -> Result<Vec<u8>, DictionaryError> {
-    let client = reqwest::Client::builder().timeout(TIMEOUT).build()?;
-    let mut response = client.get(address).send().await?.error_for_status()?;
-    let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        if bytes.len() + chunk.len() > DICTIONARY_BYTES_MAX {
-            return Err(DictionaryError::Unusable("the dictionary is too large"));
-        }
-        bytes.extend_from_slice(&chunk);
+    async fn fetch(&self, address: &str) -> Result<Vec<u8>, DictionaryError> {
+        let ask = Ask::new(Cause::Dictionary, address).named();
+        let ask = ask.bytes_max(DICTIONARY_BYTES_MAX);
+        Ok(self.fetcher.fetch(ask).await?.good()?.body)
     }
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -182,6 +199,7 @@ mod tests {
             collections: collections.iter().map(|nsid| (*nsid).to_owned()).collect(),
             compress: false,
             dictionary: None,
+            fetcher: Arc::new(Fetcher::of_operator(&[]).unwrap()),
         }
     }
 
@@ -225,6 +243,10 @@ mod tests {
         let packed = packer.compress(samples[7].as_bytes()).unwrap();
         assert_eq!(unpacker.unpack(packed.into()), samples[7].as_bytes());
         let bomb: Bytes = packer.compress(&[0u8; 10_000]).unwrap().into();
-        assert_eq!(unpacker.unpack(bomb.clone()), bomb, "beyond the limit");
+        assert_eq!(
+            unpacker.unpack(bomb),
+            [0; 1001][..],
+            "a byte beyond the limit"
+        );
     }
 }

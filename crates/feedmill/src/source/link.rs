@@ -4,7 +4,6 @@
 //! Out:   a pause, and the next connection.
 //! Never: an end without a word in the log; a pause that outlasts the wish to stop.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -12,7 +11,7 @@ use tracing::warn;
 
 use crate::config::Intake;
 use crate::pause::{Pauses, chance};
-use crate::status::Status;
+use crate::status::SourceState;
 
 /// What is connected again and again.
 pub(super) trait Link: Send {
@@ -33,7 +32,7 @@ pub(super) trait Link: Send {
 pub(super) async fn read_for_ever<L: Link>(
     mut link: L,
     intake: &Intake,
-    status: &Status,
+    state: &SourceState,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut pauses = Pauses::new(
@@ -41,11 +40,13 @@ pub(super) async fn read_for_ever<L: Link>(
         Duration::from_millis(intake.reconnect_ms_max),
     );
     while !*stop.borrow() {
+        state.attempt();
         let ended = tokio::select! {
             ended = link.read(&mut pauses) => ended,
             _ = stop.changed() => break,
         };
-        status.connected.store(false, Ordering::Relaxed);
+        let error = crate::check::chain(&ended);
+        state.lose(error.clone());
         if L::is_over(&ended) {
             return;
         }
@@ -54,7 +55,7 @@ pub(super) async fn read_for_ever<L: Link>(
         warn!(
             source,
             url,
-            error = crate::check::chain(&ended),
+            error,
             pause_ms = pause.as_millis() as u64,
             "stream ended"
         );

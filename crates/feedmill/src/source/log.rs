@@ -10,7 +10,6 @@
 //! its beginning too. What comes again is recognised by the store.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use blocklog::limits::Limits;
@@ -25,13 +24,13 @@ use tracing::info;
 
 use super::hear::ANSWER_MAX;
 use super::link::{self, Link};
-use super::stream::Socket;
+use super::pending::Pending;
 use super::{Arrival, Rewind};
 use crate::config::Intake;
 use crate::decode::log::{GONE, ROLLED_BACK, mark, position};
 use crate::metrics as names;
 use crate::pause::Pauses;
-use crate::status::Status;
+use crate::status::SourceState;
 use crate::store::SharedStore;
 
 /// Blocks asked for at once.
@@ -50,16 +49,21 @@ pub struct LogStream {
     /// `ws://` or `wss://`, with the path of the space.
     pub url: String,
     pub space: String,
+    /// The token that the log asks for.
+    pub token: Option<String>,
     pub store: SharedStore,
     pub intake: Intake,
-    pub status: Arc<Status>,
+    pub state: Arc<SourceState>,
     pub frames: mpsc::Sender<Arrival>,
+    pub pending: Pending,
     pub rewind: Arc<Rewind>,
 }
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ended {
+    #[error("its address or its token cannot be sent")]
+    Unaddressable,
     #[error("cannot connect")]
     Refused(#[source] Box<tokio_tungstenite::tungstenite::Error>),
     #[error("no answer within {} s", ANSWER_MAX.as_secs())]
@@ -78,6 +82,9 @@ pub(super) enum Ended {
     Store(#[from] crate::store::StoreError),
 }
 
+type Socket =
+    tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
+
 /// An open connection and the place up to which it was read.
 struct Reader<'a> {
     stream: &'a LogStream,
@@ -94,15 +101,17 @@ struct Reader<'a> {
 impl LogStream {
     /// Reads until `stop` is set.
     pub async fn run(self, stop: watch::Receiver<bool>) {
-        link::read_for_ever(&self, &self.intake, &self.status, stop).await;
+        link::read_for_ever(&self, &self.intake, &self.state, stop).await;
     }
 
     async fn connect(&self) -> Result<Reader<'_>, Ended> {
         let settings = WebSocketConfig::default()
             .max_message_size(Some(ANSWER_BYTES_MAX))
             .max_frame_size(Some(ANSWER_BYTES_MAX));
+        let request = replicate::peer::request(&self.url, self.token.as_deref())
+            .ok_or(Ended::Unaddressable)?;
         let connecting =
-            tokio_tungstenite::connect_async_with_config(&self.url, Some(settings), true);
+            tokio_tungstenite::connect_async_with_config(request, Some(settings), true);
         let connected = tokio::time::timeout(ANSWER_MAX, connecting).await;
         let result = match &connected {
             Ok(Ok(_)) => "ok",
@@ -135,7 +144,7 @@ impl Link for &LogStream {
             Ok(reader) => reader,
             Err(ended) => return ended,
         };
-        self.status.connected.store(true, Ordering::Relaxed);
+        self.state.connect();
         loop {
             match reader.page().await {
                 Ok(more) => {
@@ -291,10 +300,9 @@ impl Reader<'_> {
     }
 
     async fn send(&self, frame: Vec<u8>) -> Result<(), Ended> {
-        let status = &self.stream.status;
-        status.frames.fetch_add(1, Ordering::Relaxed);
-        status.pending.fetch_add(1, Ordering::Relaxed);
+        self.stream.state.arrive();
         let arrival = Arrival {
+            reserved: self.stream.pending.reserve(frame.len()).await,
             frame: frame.into(),
             row: Arc::clone(&self.row),
             ..Arrival::default()

@@ -1,7 +1,7 @@
 //! Sources: where streams come from.
 //!
 //! In:    an address and a cursor.
-//! Out:   frames in order on a bounded channel; when it is full the socket is
+//! Out:   frames in order on a channel bounded in number and bytes; when it is full the socket is
 //!        not read, and the network's own back-pressure does the rest.
 //! Never: an end without a reconnect; a pause without a limit; one host's
 //!        cursor given to another.
@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 
 use crate::clock::Micros;
 
+// Messages that are too large lose their end.
+mod cut;
 // `com.atproto.sync.subscribeRepos`.
 pub mod firehose;
 // The next message of a host that may have nothing to say.
@@ -23,6 +25,10 @@ pub mod jetstream;
 mod link;
 // The log of a peer.
 pub mod log;
+// Bytes on their way to the store.
+pub mod pending;
+// A WebSocket whose messages are cut.
+pub(crate) mod socket;
 // One subscription and its pool of hosts.
 pub mod stream;
 // Tap, which is acknowledged.
@@ -40,6 +46,8 @@ pub struct Arrival {
     pub floor: Option<i64>,
     /// Why it is not believed, where somebody on the way has found out.
     pub doubt: Option<Doubt>,
+    /// What it takes of the source's `pending_bytes_max`, until it is dropped.
+    pub reserved: pending::Reserved,
 }
 
 /// Why a frame is not believed.

@@ -11,31 +11,27 @@
 //! blind for an hour costs a replay and loses nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures_util::SinkExt;
 use metrics::counter;
 use tokio::sync::{mpsc, watch};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use tracing::info;
 
 use super::hear::{ANSWER_MAX, Unheard, hear};
 use super::jetstream::{DictionaryError, Jetstream, Unpacker};
 use super::link::{self, Link};
+use super::pending::Pending;
+use super::socket::{self, Socket};
 use super::tap::{self, Acks};
 use super::{Arrival, Rewind, firehose};
 use crate::clock::Clock;
 use crate::config::Intake;
 use crate::metrics as names;
 use crate::pause::Pauses;
-use crate::status::Status;
+use crate::status::SourceState;
 use crate::store::SharedStore;
-
-/// How many times larger than allowed a frame may be and still be received,
-/// so that it can be refused by itself instead of costing the connection.
-const OVERSIZE: usize = 4;
 
 /// How a host is asked, and what its messages are.
 #[derive(Debug, Clone)]
@@ -53,8 +49,10 @@ pub struct Stream {
     pub urls: Vec<String>,
     pub store: SharedStore,
     pub intake: Intake,
-    pub status: Arc<Status>,
+    pub state: Arc<SourceState>,
     pub frames: mpsc::Sender<Arrival>,
+    /// What frames on their way may take.
+    pub pending: Pending,
     /// Set by the stage below to say: read again from this cursor.
     pub rewind: Arc<Rewind>,
     /// What the stage below has made durable, where that is told.
@@ -94,9 +92,6 @@ impl Ended {
     }
 }
 
-pub(super) type Socket =
-    tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
-
 /// The name under which a host's cursor is kept: the source's own, or in a pool one for each host.
 pub fn row(name: &str, urls: &[String], url: &str) -> String {
     if urls.len() > 1 {
@@ -114,7 +109,7 @@ impl Stream {
             turn: 0,
             url: self.urls.first().map_or("", String::as_str),
         };
-        link::read_for_ever(turns, &self.intake, &self.status, stop).await;
+        link::read_for_ever(turns, &self.intake, &self.state, stop).await;
     }
 
     async fn connection(&self, url: &str, pauses: &mut Pauses, delivered: &mut bool) -> Ended {
@@ -123,7 +118,7 @@ impl Stream {
             Ok(connected) => connected,
             Err(ended) => return ended,
         };
-        self.status.connected.store(true, Ordering::Relaxed);
+        self.state.connect();
         let line_us = Clock::Wall.now_us();
         self.acks.begin(line_us);
         // Where others can be asked, silence alone is reason enough to: a host may be blind.
@@ -147,12 +142,13 @@ impl Stream {
             };
             pauses.reset();
             *delivered = true;
-            self.status.frames.fetch_add(1, Ordering::Relaxed);
-            self.status.pending.fetch_add(1, Ordering::Relaxed);
+            self.state.arrive();
+            let reserved = self.pending.reserve(frame.len()).await;
             let arrival = Arrival {
                 frame,
                 row: Arc::clone(&row),
                 line_us,
+                reserved,
                 ..Arrival::default()
             };
             // Waits here while the river is full: that is the back-pressure.
@@ -170,7 +166,8 @@ impl Stream {
             Some(cursor) => cursor,
             None => self.store.cursor(row)?.unwrap_or(0),
         };
-        let bytes_max = self.intake.frame_bytes_max * OVERSIZE;
+        // One that is larger arrives cut off, and is refused by itself.
+        let bytes_max = self.intake.frame_bytes_max;
         let (address, unpacker) = match &self.dialect {
             Dialect::Firehose => (firehose::address(url, cursor), None),
             Dialect::Tap => (tap::address(url), None),
@@ -179,17 +176,13 @@ impl Stream {
                 (jetstream.address(url, cursor, unpacker.as_ref()), unpacker)
             }
         };
-        let settings = WebSocketConfig::default()
-            .max_message_size(Some(bytes_max))
-            .max_frame_size(Some(bytes_max));
         let mut request = address
             .into_client_request()
             .map_err(|error| Ended::Refused(Box::new(error)))?;
         if let (Dialect::Tap, Some(password)) = (&self.dialect, tap::password()) {
             tap::authorize(&mut request, &password);
         }
-        let connecting =
-            tokio_tungstenite::connect_async_with_config(request, Some(settings), true);
+        let connecting = socket::connect(request, bytes_max);
         let connected = tokio::time::timeout(ANSWER_MAX, connecting).await;
         let result = match &connected {
             Ok(Ok(_)) => "ok",
@@ -198,7 +191,7 @@ impl Stream {
         counter!(names::CONNECTIONS, "source" => self.name.clone(), "result" => result)
             .increment(1);
         match connected {
-            Ok(Ok((socket, _))) => {
+            Ok(Ok(socket)) => {
                 info!(source = self.name, url, cursor, "reading");
                 Ok((socket, unpacker))
             }

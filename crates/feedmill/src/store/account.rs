@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::clock::Micros;
+
 /// Counters that add up: every unit of work is counted exactly once. Signed,
 /// because a held unit that is let go moves from one counter to another.
 ///
@@ -141,6 +143,15 @@ pub struct AccountState {
     pub broken: bool,
     /// Whether its status may have changed where we could not see it.
     pub doubtful: bool,
+}
+
+/// An account that was being fetched when the process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Begun {
+    pub did: String,
+    /// When the last attempt began, and how many began and did not end.
+    pub begun_us: Micros,
+    pub attempts: u32,
 }
 
 /// Whether what a reader of a feed follows is here.

@@ -5,11 +5,15 @@ use record::cid::Cid;
 use serde::{Deserialize, Serialize};
 
 use super::account::AccountStatus;
+use super::merged::Part;
+use super::page::Rung;
 use super::plan::Derived;
 use crate::clock::Micros;
 
 /// How the names of sources that are lists of accounts begin.
 pub const BACKFILL: &str = "backfill:";
+/// The source of records written over the direct API.
+pub const DIRECT: &str = "direct";
 
 /// One transaction of work from one source.
 #[derive(Debug, Clone)]
@@ -79,6 +83,9 @@ pub enum Item {
     Replay { letter: i64, verdict: Box<Verdict> },
     /// A dead letter that is not kept any longer; its unit stays counted as dead.
     Discard { letter: i64 },
+    /// Dead letters from before this moment, the oldest first and at most so many, are not kept any
+    /// longer; not counted as received.
+    Expire { before_us: Micros, max: usize },
     /// Accounts found in a list: those never heard of are to be fetched.
     Listed(Vec<String>),
     /// A reader of a feed whose follows are not all here: to be fetched, unless as many wait already.
@@ -91,8 +98,37 @@ pub enum Item {
     Reader { did: String },
     /// A reader's repository cannot be fetched; it is left alone for a while.
     GaveUp { did: String },
+    /// An account is about to be fetched. If the process dies before this ends, a start knows whose fetch it died in.
+    FetchBegun { did: String },
+    /// Attempts are over; a snapshot says the same of its account.
+    FetchEnded { dids: Vec<String> },
     /// Something may be missing anywhere: every known account is to be fetched again, and every list read again.
     AllDue,
+    /// How the ingesting process is, for other processes on the same store; not counted as received.
+    Heartbeat(String),
+    /// Our clock is wrong by so much: itself minus the events' times; not counted as received.
+    WrongClock(Micros),
+}
+
+impl Item {
+    /// The same at its own number in its stream, which its dead letters carry.
+    pub fn numbered(mut self, seq: i64) -> Self {
+        match &mut self {
+            Self::Commit(commit) => commit.seq = seq,
+            Self::Unopened(letter) => letter.cursor = seq,
+            _ => {}
+        }
+        self
+    }
+
+    /// Its own number in its stream, where its dead letters need one; 0 otherwise.
+    pub(super) fn seq(&self) -> i64 {
+        match self {
+            Self::Commit(commit) => commit.seq,
+            Self::Unopened(letter) => letter.cursor,
+            _ => 0,
+        }
+    }
 }
 
 /// Operations of one repository, made at once.
@@ -100,6 +136,8 @@ pub enum Item {
 pub struct Commit {
     pub did: String,
     pub rev: u64,
+    /// Its own number in its stream; 0 for what no stream brought.
+    pub seq: i64,
     /// What its source says came before; `None` where it does not say (Jetstream, direct writes).
     pub chain: Option<Chain>,
     /// Operations not of interest; they still advance the chain.
@@ -141,6 +179,23 @@ pub struct Op {
     pub verdict: Verdict,
 }
 
+/// Bytes of a text in memory beside its letters.
+const TEXT_BYTES: usize = 40;
+
+impl Op {
+    /// About how many bytes of memory it takes.
+    pub fn bytes(&self) -> usize {
+        let verdict = match &self.verdict {
+            Verdict::Put(put) => put.bytes(),
+            Verdict::Delete => 0,
+            Verdict::Refused(letter) => letter.bytes(),
+        };
+        // A list that grows is half empty.
+        let own = 2 * size_of::<Self>() + 2 * TEXT_BYTES;
+        own + self.collection.len() + self.rkey.len() + verdict
+    }
+}
+
 /// What the checks said of an operation.
 #[derive(Debug, Clone)]
 pub enum Verdict {
@@ -166,6 +221,41 @@ pub struct Put {
     pub derived: Derived,
 }
 
+impl Put {
+    fn bytes(&self) -> usize {
+        let link = |(path, target): &(String, String)| path.len() + target.len() + 2 * TEXT_BYTES;
+        let links: usize = self.links.iter().map(link).sum();
+        self.body.capacity() + links + derived_bytes(&self.derived)
+    }
+}
+
+/// About how many bytes of memory what follows from a record takes.
+fn derived_bytes(derived: &Derived) -> usize {
+    let text = |text: &String| text.len() + TEXT_BYTES;
+    let texts = |all: &[String]| all.iter().map(text).sum::<usize>();
+    let lanes = derived
+        .lanes
+        .iter()
+        .map(|(_, keys)| texts(keys) + TEXT_BYTES);
+    let follows = derived.follows.iter().map(|(_, key)| text(key));
+    let parts = derived.parts.iter().map(|part| {
+        let own = [Some(&part.nsid), Some(&part.author), part.merge.as_ref()];
+        let own: usize = own.into_iter().flatten().map(text).sum();
+        size_of::<Part>() + own + texts(&part.keys) + texts(&part.union)
+    });
+    let rungs = derived.rungs.iter().map(|(_, rung)| match rung {
+        Rung::Text(value) => text(value),
+        Rung::Number(_) | Rung::Missing => TEXT_BYTES,
+    });
+    let person = derived.person.iter().map(text);
+    lanes
+        .chain(follows)
+        .chain(parts)
+        .chain(rungs)
+        .chain(person)
+        .sum()
+}
+
 /// Something refused for good, kept for inspection and replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -177,7 +267,7 @@ pub struct DeadLetter {
     pub rev: u64,
     /// The record's CID, where it is known.
     pub cid: String,
-    /// Where it stopped: `frame`, `decode`, `verify`, `size`, `lexicon`, `rule`, `dependency`.
+    /// Where it stopped: `frame`, `crash`, `decode`, `verify`, `size`, `lexicon`, `rule`, `dependency`.
     pub stage: String,
     pub message: String,
     /// The rule that was broken, for stage `rule`.
@@ -188,6 +278,31 @@ pub struct DeadLetter {
     pub received: String,
     /// The record as JSON, or the frame's bytes as base64.
     pub raw: String,
+    /// The event's own number in its stream; 0 where no event brought it, or its number cannot be read.
     pub cursor: i64,
+    /// When it was refused first.
     pub time_us: Micros,
+    /// How often the same bytes arrived.
+    pub arrivals: i64,
+    /// When it was last replayed, and refused again.
+    pub replayed_us: Option<Micros>,
+}
+
+impl DeadLetter {
+    fn bytes(&self) -> usize {
+        let path = self.path.iter().map(|part| part.len() + TEXT_BYTES);
+        let texts = [
+            &self.did,
+            &self.collection,
+            &self.rkey,
+            &self.cid,
+            &self.message,
+            &self.rule,
+            &self.expected,
+            &self.received,
+            &self.raw,
+        ];
+        let texts = texts.map(|text| text.capacity());
+        path.sum::<usize>() + texts.iter().sum::<usize>()
+    }
 }

@@ -34,7 +34,7 @@ pub enum Change {
     Follow { source: i64, reader: i64, key: i64 },
     /// A follow record is gone.
     Unfollow { source: i64, reader: i64, key: i64 },
-    /// Groups of a merged lane changed: all of it at once, so that nobody sees half of it.
+    /// Groups of a merged lane changed.
     Regroup {
         lane: i64,
         /// Groups that ended or have other members now, as they were.
@@ -43,6 +43,9 @@ pub enum Change {
         now: Vec<Grouped>,
         /// Happened just now; false for backfill.
         live: bool,
+        /// The next change is of the same groups, and nobody may see one without the other.
+        #[serde(default)]
+        continues: bool,
     },
     /// An account's records became visible or hidden.
     Account {
@@ -81,6 +84,34 @@ pub struct Drawn {
     pub position: i64,
     /// Changes after the asked position are no longer kept: rebuild from records.
     pub gone: bool,
+}
+
+/// Where a slice of [`Outbox::load`](super::Outbox::load) begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoadPlace {
+    /// Hidden accounts with numbers above this one.
+    Hidden(i64),
+    /// Records of a lane below a time and a tail, of which `visited` came before.
+    Lane {
+        at: usize,
+        below: (Micros, String),
+        visited: usize,
+    },
+}
+
+impl LoadPlace {
+    /// The first slice.
+    pub const START: Self = Self::Hidden(i64::MIN);
+
+    /// The first slice of a lane.
+    pub fn lane(at: usize) -> Self {
+        let below = (Micros::MAX, String::new());
+        Self::Lane {
+            at,
+            below,
+            visited: 0,
+        }
+    }
 }
 
 /// One thing that timelines in memory start from.

@@ -105,9 +105,11 @@ pub enum Reason {
 
 impl Explained {
     /// The same, knowing whether the reader's repository is here. Of those who write directly
-    /// there is none.
-    pub fn given(mut self, reader: &str, first_read: FirstRead) -> Self {
+    /// there is none, and where accounts come whole with the stream (`Config::has_whole_accounts`)
+    /// none is fetched: what they follow is known.
+    pub fn given(mut self, reader: &str, first_read: FirstRead, has_whole_accounts: bool) -> Self {
         let backfill = match first_read {
+            _ if has_whole_accounts => return self,
             // That its account is hidden is a reason of its own.
             FirstRead::Known | FirstRead::Hidden => return self,
             FirstRead::Waiting => "running",

@@ -45,8 +45,9 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    pub(super) fn new(nsid: &str, steps: Steps) -> Self {
-        let spec = match &steps {
+    /// `timed` is the part of the spec that says which time orders records with equal values.
+    pub(super) fn new(nsid: &str, steps: Steps, timed: &str) -> Self {
+        let mut spec = match &steps {
             Steps::Field { path, compared } => match compared {
                 Some(compared) => format!("{nsid} by {path} as {compared:?}"),
                 None => format!("{nsid} by {path}"),
@@ -58,6 +59,7 @@ impl Ladder {
             Steps::Count { children, .. } => format!("{nsid} by how many of {children}"),
             Steps::Renown { children, .. } => format!("accounts by how many of {children}"),
         };
+        spec.push_str(timed);
         Self {
             spec,
             nsid: nsid.to_owned(),

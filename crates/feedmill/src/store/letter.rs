@@ -17,6 +17,42 @@ pub struct LetterQuery {
     pub limit: usize,
 }
 
+/// Why a dead letter is not kept any longer, without anybody's asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Closed {
+    /// Its record was deleted.
+    Deleted,
+    /// Its account is gone.
+    Account,
+    /// Another version of its record came.
+    Newer,
+    /// It was kept for as long as the configuration says.
+    Age,
+    /// More bytes of dead letters than the configuration allows, and it was the oldest.
+    Size,
+}
+
+impl Closed {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Deleted => "deleted",
+            Self::Account => "account",
+            Self::Newer => "newer",
+            Self::Age => "age",
+            Self::Size => "size",
+        }
+    }
+}
+
+/// Dead letters of one stage and collection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LetterCount {
+    pub stage: String,
+    pub collection: String,
+    pub count: i64,
+}
+
 /// What became of a record that was tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
@@ -27,7 +63,7 @@ pub enum Fate {
     Superseded,
     /// It waits for a record it needs.
     Parked,
-    /// It is refused (again), under a new number.
+    /// It is refused (again), and its dead letter says why today.
     Buried,
     /// Discarded, as asked.
     Discarded,

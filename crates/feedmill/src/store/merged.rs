@@ -7,7 +7,7 @@
 //! A merged feed has one lane for all its targets. Records are not in it
 //! themselves: groups of them are, each under the keys of all its members.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use record::value::Value;
 
@@ -36,6 +36,7 @@ pub struct Merged {
 pub(super) struct MergedTarget {
     pub(super) lane: LaneId,
     pub(super) window_us: i64,
+    pub(super) thing_max: usize,
     /// Which records, under which keys.
     pub(super) rule: Lane,
     pub(super) merge: String,
@@ -47,6 +48,8 @@ pub(super) struct MergedTarget {
 pub struct Part {
     pub lane: LaneId,
     pub window_us: i64,
+    /// Records of one author and merge key that are merged.
+    pub thing_max: usize,
     /// The record's collection.
     pub nsid: String,
     /// The key of whoever wrote it.
@@ -57,19 +60,35 @@ pub struct Part {
     pub union: Vec<String>,
 }
 
-/// One entry of a merged feed, with its members.
+/// One entry of a merged feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Activity {
-    /// The members, first to last.
-    pub members: Vec<Row>,
+    /// The record it begins with.
+    pub first: Row,
+    /// The URIs of its members, first to last.
+    pub members: Vec<String>,
+    /// Whether there are more members than are named.
+    pub is_cut: bool,
     /// The key of whoever wrote them.
     pub author: String,
     /// What they add, each once, in the order first seen.
     pub union: Vec<String>,
     /// What they are about.
     pub merge: String,
-    /// The record that `merge` names, if it is here.
-    pub subject: Option<Row>,
+}
+
+/// Bytes of the records that one activity shows of its union.
+pub const UNION_RECORDS_BYTES_MAX: usize = 256 << 10;
+
+/// What the activities of a page name beside themselves, read in the page's own snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Named {
+    /// Subjects and unions by URI; a record that is not here is absent.
+    pub records: BTreeMap<String, Row>,
+    /// Records of unions that are here, and too large to be shown.
+    pub omitted: BTreeSet<String>,
+    /// Handles of authors by DID, as far as they are known.
+    pub handles: BTreeMap<String, String>,
 }
 
 /// Where a filter reads in the subject of an activity.
@@ -91,10 +110,24 @@ pub struct Opened<'a> {
 }
 
 impl Activity {
-    /// Opens what it is about. A subject that is not here has no fields.
-    pub fn opened(&self) -> Opened<'_> {
-        let subject = self.subject.as_ref();
-        Opened {
+    /// Whether it is about the record that it begins with.
+    pub fn is_about_itself(&self) -> bool {
+        self.merge == self.first.uri
+    }
+
+    /// The record that it is about, if it is here.
+    pub fn subject<'a>(&'a self, named: &'a Named) -> Option<&'a Row> {
+        match self.is_about_itself() {
+            true => Some(&self.first),
+            false => named.records.get(&self.merge),
+        }
+    }
+}
+
+impl<'a> Opened<'a> {
+    /// Opens a subject. One that is not here has no fields.
+    pub fn new(subject: Option<&'a Row>) -> Self {
+        Self {
             collection: subject.map_or("", |row| &row.collection),
             value: subject.and_then(|row| record::json::from_json(&row.body).ok()),
         }
@@ -127,17 +160,15 @@ impl ActivityFilter {
         self.first.is_none() && self.through.is_empty()
     }
 
-    /// Whether it lets this activity through.
-    pub fn admits(&self, activity: &Activity) -> bool {
-        let first = activity.members.first();
-        let typed = self
-            .first
-            .as_ref()
-            .is_none_or(|wanted| first.is_some_and(|row| wanted.contains(&row.collection)));
-        if !typed || self.through.is_empty() {
-            return typed;
-        }
-        let opened = activity.opened();
+    /// Whether it lets activities through that begin with a record of this collection.
+    pub fn admits_first(&self, nsid: &str) -> bool {
+        let first = self.first.as_ref();
+        first.is_none_or(|wanted| wanted.iter().any(|it| it == nsid))
+    }
+
+    /// Whether it lets an activity about this subject through.
+    pub fn admits(&self, subject: Option<&Row>) -> bool {
+        let opened = Opened::new(subject);
         let mut through = self.through.iter();
         through.all(|(through, value)| opened.read(through) == Some(value))
     }
@@ -147,6 +178,7 @@ impl ActivityFilter {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ActivityPage {
     pub activities: Vec<Activity>,
+    pub named: Named,
     /// Where the next page begins; `None` only when everything was seen.
     pub next: Option<super::page::Position>,
     /// How many there are in all, if that was asked and could be counted within `scan_max`.
@@ -180,7 +212,8 @@ impl Plan {
         let window_us = feed.window_us()?;
         let mut parts = Vec::new();
         let mut types = BTreeMap::new();
-        let mut spec = format!("merged within {window_us}");
+        let thing_max = feed.thing_max.get();
+        let mut spec = format!("merged within {window_us}, {thing_max} at most");
         for target in feed.targets() {
             let Some(nsid) = config.nsid(&target.collection) else {
                 continue;
@@ -212,6 +245,7 @@ impl Plan {
                 merges.push(MergedTarget {
                     lane,
                     window_us,
+                    thing_max,
                     rule,
                     merge,
                     union,
@@ -279,6 +313,20 @@ impl Plan {
         })
     }
 
+    /// What a record brings to its group in one lane; `None` if it is not there.
+    ///
+    /// Of two targets of one feed that want the same record, the first has it.
+    pub(super) fn part_in(
+        &self,
+        lane: LaneId,
+        (nsid, did): (&str, &str),
+        value: &Value<'_>,
+    ) -> Option<Part> {
+        let merges = self.merges.get(nsid).into_iter().flatten();
+        let mut merges = merges.filter(|target| target.lane == lane);
+        merges.find_map(|target| self.part(target, did, value))
+    }
+
     /// What a record brings to its group; `None` if it is not in the feed.
     pub(super) fn part(&self, target: &MergedTarget, did: &str, value: &Value<'_>) -> Option<Part> {
         let nsid = &target.rule.nsid;
@@ -293,6 +341,7 @@ impl Plan {
         Some(Part {
             lane: target.lane,
             window_us: target.window_us,
+            thing_max: target.thing_max,
             nsid: nsid.clone(),
             author: self.author(nsid, did, value)?,
             // A record without its merge key is about itself.

@@ -8,6 +8,10 @@
 
 // What happened to each unit of work.
 pub mod account;
+// What one read may cost.
+pub mod budget;
+// Which batch is being worked on, for the next start.
+pub mod attempt;
 // What goes in: one transaction of work.
 pub mod batch;
 // What comes out on the other side: changes in order.
@@ -46,21 +50,28 @@ pub mod rule;
 pub mod search;
 // Newest versions of records, to be handed on.
 pub mod version;
+// What the writer is doing.
+pub mod writing;
 // Records as clients know them.
 pub mod shown;
+// What was stored under a wrong clock.
+pub mod skew;
+// Counters of what transactions did.
+mod measure;
 // The embedded engine.
 mod sqlite;
 
 pub use account::{AccountStatus, Accounting};
 pub use batch::{Batch, Commit, Item, Op, Put, Verdict};
-pub use change::{Change, Drawn, Follows, Loaded};
-pub use letter::{Fate, LetterQuery};
-pub use merged::{Activity, ActivityFilter, ActivityPage, ActivityQuery};
+pub use change::{Change, Drawn, Follows, LoadPlace, Loaded};
+pub use letter::{Closed, Fate, LetterCount, LetterQuery};
+pub use merged::{Activity, ActivityFilter, ActivityPage, ActivityQuery, Named};
 pub use page::{Children, FeedQuery, Lens, ListQuery, Page, Position, Row};
 pub use plan::{LaneId, Plan, SourceId};
 pub use port::{Desk, Intake, Outbox, Pages};
 pub use reference::{Reference, Referrer, ReferrerQuery};
 pub use version::{Content, Standing, Version};
+pub use writing::{Phase, Writing};
 
 use std::sync::Arc;
 
@@ -69,12 +80,31 @@ use crate::config::Config;
 /// Why the store did not answer. Sorted by what the caller does.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// The world is at fault (busy, disk full, gone): wait and try again.
+    /// Another program holds the lock: wait and try again.
+    #[error("the store is locked: {0}")]
+    Locked(String),
+    /// There is no room: wait until somebody makes some.
+    #[error("the store's disk is full: {0}")]
+    Full(String),
+    /// The world is at fault in another way: wait and try again.
     #[error("the store cannot answer now: {0}")]
     Passing(String),
+    /// The batch rests on what has changed meanwhile: make it again.
+    #[error("the batch is out of date: {0}")]
+    Stale(&'static str),
+    /// The caller's budget is used up, or the caller has left: answer that it took too long.
+    #[error("the read was ended because its budget is used up")]
+    Ended,
     /// Our own data or code is at fault: stop before it spreads.
     #[error("the store is damaged or misused: {0}")]
     Broken(String),
+}
+
+impl StoreError {
+    /// Whether a later attempt may end differently.
+    pub fn passes(&self) -> bool {
+        !matches!(self, Self::Broken(_))
+    }
 }
 
 /// What a commit did.
@@ -82,16 +112,22 @@ pub enum StoreError {
 pub struct Committed {
     /// Units by what became of them, in this batch alone.
     pub accounting: Accounting,
+    /// Of those the units that this batch brought, without earlier ones that moved.
+    pub arrived: Accounting,
     /// The outbox position after it.
     pub position: i64,
     /// Accounts that were found out of step and need a resync.
     pub broken: Vec<String>,
     /// What became of parked records and dead letters that were tried again.
     pub fates: Vec<Fate>,
+    /// What became of parked records that were tried because what they lack arrived.
+    pub woken: Vec<Fate>,
     /// What was done for each queue.
     pub worked: Vec<queue::Worked>,
     /// Records buried, by stage and collection.
     pub buried: Vec<(String, String, u64)>,
+    /// Dead letters that are not kept any longer, by cause.
+    pub closed: Vec<(letter::Closed, u64)>,
 }
 
 impl Committed {
@@ -120,6 +156,24 @@ pub fn attach(config: &Config) -> Result<SharedStore, StoreError> {
     Ok(Arc::new(store))
 }
 
+/// What the ingesting process last said of itself in the store of a configuration, and when.
+/// Changes nothing, and does not ask how the store is laid out.
+pub fn last_heartbeat(
+    config: &Config,
+) -> Result<Option<(crate::clock::Micros, String)>, StoreError> {
+    sqlite::heartbeat::last(&config.store)
+}
+
+/// Gives records that were stored under a wrong clock their right times, in a store that nobody
+/// else uses; or only finds them.
+pub fn repair_clock(
+    config: &Config,
+    now_us: crate::clock::Micros,
+    only_find: bool,
+) -> Result<Vec<skew::Stretch>, StoreError> {
+    sqlite::skew::repair_clock(&config.store, &Plan::new(config), now_us, only_find)
+}
+
 /// A store shared by all stages.
 pub type SharedStore = Arc<dyn Store>;
 
@@ -132,6 +186,10 @@ pub struct Waiting {
     pub due_us: Option<crate::clock::Micros>,
     /// Dead letters kept.
     pub dead: i64,
+    /// Bytes of dead letters kept.
+    pub dead_bytes: i64,
+    /// When the oldest of them was refused.
+    pub dead_since_us: Option<crate::clock::Micros>,
     /// Records that wait in queues.
     pub pending: i64,
 }
@@ -147,4 +205,6 @@ pub struct Counts {
     pub dead: i64,
     /// Frames held for accounts out of step.
     pub held: i64,
+    /// Records of merged feeds that are not merged: of their thing there are more than `thing_max`.
+    pub unmerged: i64,
 }

@@ -86,8 +86,8 @@ impl Needs {
         for collection in config.collections.values() {
             for requires in &collection.requires {
                 let requirement = match requires {
-                    Requires::Path(path) => Requirement::Record { path: path.clone() },
-                    Requires::Lookup(lookup) => {
+                    Requires::Text(path) => Requirement::Record { path: path.clone() },
+                    Requires::Table(lookup) => {
                         let Some(nsid) = config.nsid(&lookup.collection) else {
                             continue;
                         };

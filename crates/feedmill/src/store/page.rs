@@ -6,9 +6,9 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::StoreError;
 use super::filter::Filter;
 use super::plan::{LadderId, LaneId, SourceId};
+use super::{StoreError, budget};
 use crate::clock::Micros;
 use crate::config::collection::Match;
 
@@ -54,6 +54,11 @@ impl Row {
             time_us: self.time_us,
             uri: self.uri.clone(),
         }
+    }
+
+    /// About how much memory it takes.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.body.len() + 2 * self.uri.len()
     }
 }
 
@@ -170,4 +175,28 @@ pub struct Page {
     pub next: Option<Position>,
     /// Of a sorted page, the value at which the next one begins.
     pub next_rung: Option<Rung>,
+    /// Bytes of its rows.
+    pub(super) bytes: usize,
+}
+
+impl Page {
+    /// Whether no row may be added: there are as many as were asked for, or their bytes are as
+    /// many as the budget of the read allows. The first row is shown however large it is.
+    pub(super) fn is_full(&self, limit: usize) -> bool {
+        let rows = self.rows.len();
+        rows >= limit || (rows > 0 && budget::is_page_full(self.bytes))
+    }
+
+    pub(super) fn push(&mut self, row: Row) {
+        self.bytes += row.bytes();
+        self.rows.push(row);
+    }
+
+    /// The page as it is; the next one begins after its last row.
+    pub(super) fn ended(self) -> Self {
+        Self {
+            next: self.rows.last().map(Row::position),
+            ..self
+        }
+    }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use record::value::Value;
 
 use crate::config::Config;
-use crate::config::collection::{Distinct, Match, Queryable, Relation};
+use crate::config::collection::{Collection, Distinct, Match, Queryable, Relation};
 use crate::config::feed::{Feed, KeyRule};
 use crate::expression::{Expression, Scope};
 
@@ -192,12 +192,16 @@ pub struct Plan {
     /// Collections written directly, with the field that names who wrote a record.
     pub(super) actors: BTreeMap<String, String>,
     by_nsid: BTreeMap<String, (Vec<LaneId>, Vec<SourceId>)>,
+    /// The dotted path of each collection's time field; `None`: the moment of first sight.
+    pub times: BTreeMap<String, Option<String>>,
     /// What records wait for.
     pub needs: Needs,
     /// Whose work is done first.
     pub queues: Queues,
     /// Records parked at once.
     pub parked_max: usize,
+    /// Bytes of dead letters kept.
+    pub dead_bytes_max: u64,
     rules: BTreeMap<String, Vec<Rule>>,
     /// Targets of merged feeds by collection.
     pub(super) merges: BTreeMap<String, Vec<MergedTarget>>,
@@ -218,6 +222,12 @@ pub struct Derived {
     pub rungs: Vec<(LadderId, Rung)>,
 }
 
+fn times(config: &Config) -> BTreeMap<String, Option<String>> {
+    let collections = config.collections.values();
+    let time = |it: &Collection| (it.collection.clone(), it.time_path().map(str::to_owned));
+    collections.map(time).collect()
+}
+
 impl Plan {
     /// The plan of a checked configuration.
     pub fn new(config: &Config) -> Self {
@@ -225,6 +235,8 @@ impl Plan {
             needs: Needs::new(config),
             queues: Queues::new(config),
             parked_max: config.settle.parked_max,
+            times: times(config),
+            dead_bytes_max: config.settle.dead_bytes_max,
             ..Self::default()
         };
         for collection in config.collections.values() {
@@ -335,8 +347,8 @@ impl Plan {
             return;
         };
         let ladder = match by {
-            Match::Uri => Ladder::new(nsid, Steps::Count { lane, children }),
-            Match::Did => Ladder::new("", Steps::Renown { lane, children }),
+            Match::Uri => Ladder::new(nsid, Steps::Count { lane, children }, &self.timed(nsid)),
+            Match::Did => Ladder::new("", Steps::Renown { lane, children }, ""),
         };
         if self.ladders.iter().all(|other| other.spec != ladder.spec) {
             self.ladders.push(ladder);
@@ -345,15 +357,16 @@ impl Plan {
 
     /// The ladders of fields that may be asked and sorted by.
     fn raise(&mut self, nsid: &str, fields: &BTreeMap<String, Queryable>) {
+        let timed = self.timed(nsid);
         for (path, queryable) in fields {
             let (path, compared) = (path.clone(), queryable.compared);
             let steps = Steps::Field {
                 path: path.clone(),
                 compared,
             };
-            self.ladders.push(Ladder::new(nsid, steps));
+            self.ladders.push(Ladder::new(nsid, steps, &timed));
             let steps = Steps::Items { path, compared };
-            self.ladders.push(Ladder::new(nsid, steps));
+            self.ladders.push(Ladder::new(nsid, steps, &timed));
         }
     }
 
@@ -427,7 +440,16 @@ impl Plan {
         if let Some(field) = self.actors.get(nsid) {
             spec.push_str(&format!(" by {field}"));
         }
+        spec.push_str(&self.timed(nsid));
         spec
+    }
+
+    /// The part of a spec that says which time orders the records of a collection.
+    fn timed(&self, nsid: &str) -> String {
+        match self.times.get(nsid) {
+            Some(Some(path)) => format!(" timed by {path}"),
+            _ => " timed by first sight".into(),
+        }
     }
 
     fn lane(

@@ -7,21 +7,24 @@
 //! Calls block; the caller gives them a thread. An engine that implements all
 //! four is a [`Store`](super::Store).
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::account::{AccountState, Accounting, FirstRead};
+use super::account::{AccountState, Accounting, Begun, FirstRead};
+use super::attempt::Attempt;
 use super::batch::{Batch, DeadLetter, Item, Verdict};
-use super::change::{Drawn, Follows, Loaded};
+use super::change::{Drawn, Follows, LoadPlace, Loaded};
 use super::explain::Explained;
 use super::graph::{Walk, Walked};
-use super::letter::{Fate, LetterQuery};
-use super::merged::{Activity, ActivityPage, ActivityQuery};
+use super::letter::{Fate, LetterCount, LetterQuery};
+use super::merged::{ActivityPage, ActivityQuery};
 use super::page::{Children, FeedQuery, ListQuery, Page, Position, Row};
 use super::plan::{LaneId, SourceId};
 use super::queue::Depth;
 use super::reference::{Reference, Referrer, ReferrerQuery};
+use super::skew::WrongClock;
 use super::version::{Standing, Version};
-use super::{Committed, Counts, StoreError, Waiting};
+use super::{Committed, Counts, StoreError, Waiting, Writing};
 use crate::clock::Micros;
 
 /// The store as intake uses it: work goes in, with the cursor it brings.
@@ -32,6 +35,10 @@ use crate::clock::Micros;
 pub trait Intake: Send + Sync {
     /// Applies `batch` and moves its source's cursor in one transaction.
     fn commit(&self, batch: Batch) -> Result<Committed, StoreError>;
+
+    /// Marks the batches of a source while they are worked on, from the moment at which the store
+    /// can be written to the one at which that ended.
+    fn mark(&self, source: &str, attempt: Arc<Attempt>);
 
     /// The cursor of a source; `None` before its first commit.
     fn cursor(&self, source: &str) -> Result<Option<i64>, StoreError>;
@@ -46,6 +53,43 @@ pub trait Intake: Send + Sync {
         self.commit(Batch::of_no_source(now_us, Item::Turn))
     }
 
+    /// What the writer is doing. Never waits for the database.
+    fn writing(&self) -> Writing;
+
+    /// Forgets dead letters from before a moment, the oldest first and at most `max`, in one transaction.
+    fn expire(
+        &self,
+        now_us: Micros,
+        before_us: Micros,
+        max: usize,
+    ) -> Result<Committed, StoreError> {
+        let item = Item::Expire { before_us, max };
+        self.commit(Batch::of_no_source(now_us, item))
+    }
+
+    /// Dead letters kept, by stage and collection.
+    fn dead_by_kind(&self) -> Result<Vec<LetterCount>, StoreError>;
+
+    /// Dead letters that match, whatever the query's `before` and `limit`.
+    fn count_dead(&self, query: &LetterQuery) -> Result<i64, StoreError>;
+    /// The ingesting process says how it is, for other processes on the same store.
+    fn beat(&self, now_us: Micros, report: String) -> Result<(), StoreError> {
+        let batch = Batch::of_no_source(now_us, Item::Heartbeat(report));
+        self.commit(batch).map(drop)
+    }
+
+    /// What it said last, and when; `None` if nobody ever ingested into this store.
+    fn heartbeat(&self) -> Result<Option<(Micros, String)>, StoreError>;
+
+    /// Our clock differs from the events' times by so much: noted until what is stored is repaired.
+    fn note_wrong_clock(&self, now_us: Micros, off_us: Micros) -> Result<(), StoreError> {
+        let batch = Batch::of_no_source(now_us, Item::WrongClock(off_us));
+        self.commit(batch).map(drop)
+    }
+
+    /// A wrong clock that was noted and not repaired.
+    fn wrong_clock(&self) -> Result<Option<WrongClock>, StoreError>;
+
     /// What waits in each queue, in the order of the configuration.
     fn queues(&self) -> Result<Vec<Depth>, StoreError>;
 
@@ -58,6 +102,12 @@ pub trait Intake: Send + Sync {
     /// Accounts that wait for a resync, at most `limit`. A hidden one waits until it is back,
     /// for its host does not give its repository out; unless its standing is in doubt.
     fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError>;
+
+    /// Readers whose repositories are waited for, at most `limit`, in the order in which they asked.
+    fn waiting_readers(&self, limit: usize) -> Result<Vec<String>, StoreError>;
+
+    /// Accounts whose fetch began and did not end.
+    fn fetches_begun(&self) -> Result<Vec<Begun>, StoreError>;
 
     /// Frames held for an account since its chain broke, in order.
     fn held(&self, did: &str) -> Result<Vec<Vec<u8>>, StoreError>;
@@ -75,9 +125,19 @@ pub trait Outbox: Send + Sync {
     /// The same for a reader who missed them.
     fn missed(&self, position: i64, limit: usize) -> Result<Drawn, StoreError>;
 
-    /// Waits until there are changes after `position`, or `patience` is over.
-    /// Another process's changes are noticed only by looking, so be patient in small doses.
-    fn wait(&self, position: i64, patience: Duration);
+    /// Waits until there are changes after `position`, `enough` is true, or `patience` is over.
+    /// After making `enough` true, call [`Outbox::wake`].
+    fn wait(&self, position: i64, patience: Duration, enough: &dyn Fn() -> bool);
+
+    /// Has every thread that waits test its condition again.
+    fn wake(&self);
+
+    /// A number that is another one after every commit noticed, of this process or another: while it
+    /// stays the same, nothing in the store has changed.
+    fn commits(&self) -> u64;
+
+    /// About how many records each lane holds, in the order of the plan.
+    fn lane_sizes(&self) -> Result<Vec<u64>, StoreError>;
 
     /// The number under which changes carry a lane; `None` if the plan has no such lane.
     fn lane_number(&self, lane: LaneId) -> Option<i64>;
@@ -85,9 +145,17 @@ pub trait Outbox: Send + Sync {
     /// The number under which changes carry a follow source.
     fn source_number(&self, source: SourceId) -> Option<i64>;
 
-    /// Visits what timelines in memory start from, in one snapshot: hidden accounts, then each
-    /// lane's newest records, at most `lane_max` of each. Returns the outbox position it stands at.
-    fn load(&self, lane_max: usize, visit: &mut dyn FnMut(Loaded<'_>)) -> Result<i64, StoreError>;
+    /// Visits a slice of what timelines in memory start from, in one snapshot: hidden accounts, then
+    /// each lane's newest records, at most `lane_max` of each. Returns where the next slice begins.
+    ///
+    /// Slices are of different moments. Take the head of the outbox first: whoever applies every
+    /// change after it, up to the head after the last slice, holds what is true there.
+    fn load(
+        &self,
+        from: LoadPlace,
+        lane_max: usize,
+        visit: &mut dyn FnMut(Loaded<'_>),
+    ) -> Result<Option<LoadPlace>, StoreError>;
 
     /// The keys that a reader's follow and hide records name, one for each record, in one snapshot.
     fn follows(
@@ -149,16 +217,17 @@ pub trait Pages: Send + Sync {
     /// A page of a reader's feed, newest first, from durable rows alone.
     fn feed(&self, query: &FeedQuery) -> Result<Page, StoreError>;
 
-    /// A page of a merged feed, newest first, with all that it shows, in one snapshot.
+    /// A page of a merged feed, newest first, with all that it names (records and handles), in one
+    /// snapshot.
     fn activities(&self, query: &ActivityQuery) -> Result<ActivityPage, StoreError>;
 
-    /// The activities of a merged lane that begin with these records at these times; `None` if
+    /// The same of the activities that begin with these records at these times; `None` if
     /// one of them no longer does, so that the caller asks for the whole page instead.
     fn activities_at(
         &self,
         lane: LaneId,
         firsts: &[(i64, Micros)],
-    ) -> Result<Option<Vec<Activity>>, StoreError>;
+    ) -> Result<Option<ActivityPage>, StoreError>;
 
     /// Where a record stands in the order of its collection, also after its deletion.
     fn position(&self, uri: &str) -> Result<Option<Position>, StoreError>;
@@ -229,7 +298,8 @@ pub trait Desk: Intake {
     fn letter(&self, id: i64) -> Result<Option<DeadLetter>, StoreError>;
 
     /// Tries a dead letter's record again: the letter leaves in the transaction that applies the
-    /// record, supersedes it, parks it or buries it anew, and its unit is counted there instead.
+    /// record, supersedes it or parks it, and its unit is counted there instead. Refused again, it
+    /// keeps its number and says why today.
     fn replay(&self, now_us: Micros, letter: i64, verdict: Verdict) -> Result<Fate, StoreError> {
         let verdict = Box::new(verdict);
         let batch = Batch::of_no_source(now_us, Item::Replay { letter, verdict });

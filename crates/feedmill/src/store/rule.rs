@@ -12,7 +12,8 @@ use record::value::Value;
 
 use super::batch::DeadLetter;
 use crate::config;
-use crate::expression::{Expression, Scope};
+use crate::expression::failing::Failing;
+use crate::expression::{Expression, Scope, Unsure};
 
 /// Characters of the received value that a dead letter repeats.
 const RECEIVED_CHARS_MAX: usize = 200;
@@ -59,7 +60,13 @@ impl Rule {
         {
             return None;
         }
-        let message = match self.expect.holds(scope) {
+        let held = self.expect.holds(scope);
+        let failing = match held {
+            // To look for the part at fault would cost as much again.
+            Ok(true) | Err(Unsure::TooCostly) => Failing::default(),
+            _ => self.expect.failing(scope),
+        };
+        let message = match held {
             Ok(true) => return None,
             Ok(false) => self.message.clone(),
             Err(unsure) => format!(
@@ -67,30 +74,38 @@ impl Rule {
                 self.message
             ),
         };
+        let own = self.path.split('.').filter(|step| !step.is_empty());
+        let path = failing
+            .path
+            .unwrap_or_else(|| own.map(str::to_owned).collect());
         Some(DeadLetter {
+            received: received(record, &path),
             stage: "rule".into(),
             rule: self.name.clone(),
             message,
-            path: self
-                .path
-                .split('.')
-                .filter(|step| !step.is_empty())
-                .map(str::to_owned)
-                .collect(),
-            expected: self.expect.text().to_owned(),
-            received: received(record, &self.path),
+            path,
+            expected: failing
+                .expected
+                .unwrap_or_else(|| self.expect.text().to_owned()),
             ..DeadLetter::default()
         })
     }
 }
 
-fn received(record: &Value<'_>, path: &str) -> String {
-    let value = if path.is_empty() {
-        Some(record)
-    } else {
-        record.at(path)
-    };
-    let Some(value) = value else {
+/// The value at a path, in which a number is the index of an element.
+fn received(record: &Value<'_>, path: &[String]) -> String {
+    let mut at = Some(record);
+    for step in path {
+        at = at.and_then(|value| match value {
+            Value::List(items) => items.get(step.parse::<usize>().ok()?),
+            Value::Map(fields) => fields
+                .iter()
+                .find(|(name, _)| *name == **step)
+                .map(|(_, it)| it),
+            _ => None,
+        });
+    }
+    let Some(value) = at else {
         return "nothing".into();
     };
     let mut text = String::new();

@@ -64,6 +64,31 @@ impl From<Page> for ShownPage {
     }
 }
 
+impl ShownPage {
+    /// Ends the page where its rows are this many bytes; the rest is on the next one. Only of a page
+    /// in the order of time: the store itself ends a sorted one.
+    #[must_use]
+    pub fn cut(mut self, bytes_max: usize) -> Self {
+        let mut bytes = 0;
+        let fits = self.rows.iter().take_while(|row| {
+            let fits = bytes < bytes_max;
+            bytes += row.bytes();
+            fits
+        });
+        let kept = fits.count().max(1);
+        if kept < self.rows.len() && self.next_rung.is_none() {
+            self.rows.truncate(kept);
+            self.next = self.rows.last().map(|row| row.position());
+        }
+        self
+    }
+
+    /// How many bytes its rows are.
+    pub fn bytes(&self) -> usize {
+        self.rows.iter().map(|row| row.bytes()).sum()
+    }
+}
+
 impl Shown {
     /// The record of a row.
     pub fn of(row: &Row) -> Self {

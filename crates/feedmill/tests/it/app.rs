@@ -41,6 +41,7 @@ fn keep(folder: &Path, config: &str, records: &[Kept]) {
                     verdict: checker.json(claim, None, &body.to_string()),
                 }],
                 frame: Default::default(),
+                seq: 0,
                 was_held: false,
                 live: true,
             })
@@ -83,14 +84,26 @@ impl App {
         records: &[Kept],
         environment: &[(&'static str, &str)],
     ) -> Self {
+        let fill = |folder: &Path| {
+            if !records.is_empty() {
+                keep(folder, config, records);
+            }
+        };
+        Self::start_filled(config, environment, fill)
+    }
+
+    /// Starts it in a folder after `fill` has put a `store.db` there.
+    pub(crate) fn start_filled(
+        config: &str,
+        environment: &[(&'static str, &str)],
+        fill: impl FnOnce(&Path),
+    ) -> Self {
         let environment: Vec<_> = environment
             .iter()
             .map(|(name, value)| (*name, (*value).to_owned()))
             .collect();
         let folder = tempfile::tempdir().unwrap();
-        if !records.is_empty() {
-            keep(folder.path(), config, records);
-        }
+        fill(folder.path());
         feedmill::identity::provide_tls();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -135,9 +148,21 @@ impl App {
 
     /// Kills it, as a power failure would, and starts it again on the same store.
     pub(crate) fn restart(&mut self) {
+        self.restart_after(|_| {});
+    }
+
+    /// The same, with something done in its folder while it is down.
+    pub(crate) fn restart_after(&mut self, meanwhile: impl FnOnce(&Path)) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+        meanwhile(self.folder.path());
         (self.child, self.address) = spawn(self.folder.path(), &self.config, &self.environment);
+    }
+
+    /// The same with another configuration.
+    pub(crate) fn restart_with(&mut self, config: &str) {
+        self.config = config.to_owned();
+        self.restart();
     }
 
     /// One request; its status and its JSON.

@@ -31,6 +31,20 @@ pub(crate) async fn network_without(acts: &[Act], seed: u64, options: NetworkOpt
     Network::start(world, options).await.expect("a network")
 }
 
+/// A network whose events happen now by the clock of this machine, as those of a real one do.
+pub(crate) async fn network_of_now(seed: u64) -> Network {
+    feedmill::identity::provide_tls();
+    let world = World::new(WorldOptions {
+        seed,
+        accounts: 12,
+        traffic: Traffic::lively(),
+        start_us: Clock::Wall.now_us(),
+        ..WorldOptions::default()
+    });
+    let network = Network::start(world, NetworkOptions::default()).await;
+    network.expect("a network")
+}
+
 /// What a Jetstream does not tell of: the repository changes, and only the firehose says that it did.
 pub(crate) const UNTOLD: &[Act] = &[Act::Rewrite, Act::TooBig];
 
@@ -103,6 +117,19 @@ pub(crate) fn until(mut so: impl FnMut() -> bool) -> impl Future<Output = ()> {
     async move {
         let begun = Instant::now();
         while !so() {
+            assert!(begun.elapsed() < PATIENCE, "{place}: not so in time");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Waits until a question is answered with yes.
+#[track_caller]
+pub(crate) fn until_async(mut so: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
+    let place = std::panic::Location::caller();
+    async move {
+        let begun = Instant::now();
+        while !so().await {
             assert!(begun.elapsed() < PATIENCE, "{place}: not so in time");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

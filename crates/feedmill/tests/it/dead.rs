@@ -5,8 +5,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use feedmill::clock::Clock;
 use feedmill::config::Config;
-use feedmill::dead;
+use feedmill::dead::{self, job};
 use feedmill::serve::admin::Admin;
 use feedmill::store::{Fate, LetterQuery};
 use feedmill::tend::{self, Alert, Tend};
@@ -122,11 +123,11 @@ fn a_replay_uses_todays_configuration_and_moves_the_unit_from_dead_to_applied() 
     let desk = desk_in(&folder, 5);
     desk.put(ALICE, "note", "1", "{\"size\":9}");
     let letter = desk.letter();
-    // With the same configuration it is buried anew, under another number.
-    let fate = dead::replay(&*desk.store, &desk.checker, desk.now_us(), letter.id).unwrap();
-    assert_eq!(fate, Fate::Buried);
+    // With the same configuration it is refused again.
+    let done = dead::replay(&*desk.store, &desk.checker, desk.now_us(), letter.id).unwrap();
+    assert_eq!(done.fate, Fate::Buried);
     let again = desk.letter();
-    assert!(again.id > letter.id);
+    assert_eq!(again.id, letter.id);
     assert_eq!(
         (again.raw, again.cid.clone(), again.cursor),
         (letter.raw, letter.cid, letter.cursor)
@@ -135,8 +136,8 @@ fn a_replay_uses_todays_configuration_and_moves_the_unit_from_dead_to_applied() 
     drop(desk);
 
     let desk = desk_in(&folder, 10);
-    let fate = dead::replay(&*desk.store, &desk.checker, desk.now_us(), again.id).unwrap();
-    assert_eq!(fate, Fate::Applied);
+    let done = dead::replay(&*desk.store, &desk.checker, desk.now_us(), again.id).unwrap();
+    assert_eq!(done.fate, Fate::Applied);
     assert!(desk.letters().is_empty());
     let accounting = desk.accounting();
     assert_eq!(
@@ -153,27 +154,6 @@ fn a_replay_uses_todays_configuration_and_moves_the_unit_from_dead_to_applied() 
 }
 
 #[test]
-fn a_replay_never_overwrites_something_newer() {
-    let folder = tempfile::tempdir().unwrap();
-    let desk = desk_in(&folder, 5);
-    desk.put(ALICE, "note", "1", "{\"size\":9}");
-    desk.put(ALICE, "note", "1", "{\"size\":3}");
-    let id = desk.letter().id;
-    drop(desk);
-    let desk = desk_in(&folder, 10);
-    let fate = dead::replay(&*desk.store, &desk.checker, desk.now_us(), id).unwrap();
-    assert_eq!(fate, Fate::Superseded);
-    let row = desk
-        .store
-        .record(&desk.uri(ALICE, "note", "1"))
-        .unwrap()
-        .unwrap();
-    assert!(row.body.contains('3'));
-    assert!(desk.letters().is_empty());
-    assert_eq!(desk.accounting().dead, 0);
-}
-
-#[test]
 fn all_letters_of_a_filter_are_replayed_once() {
     let folder = tempfile::tempdir().unwrap();
     let desk = desk_in(&folder, 5);
@@ -187,11 +167,15 @@ fn all_letters_of_a_filter_are_replayed_once() {
         did: Some(ALICE.into()),
         ..Default::default()
     };
-    let done = dead::replay_all(&*desk.store, &desk.checker, desk.now_us(), &query).unwrap();
+    let replay_all = |query: &LetterQuery| {
+        let clock = Clock::at(desk.now_us());
+        let job = job::Job::default();
+        job.run(&*desk.store, &desk.checker, &clock, query, &mut |_| {})
+    };
+    let done = replay_all(&query);
     assert_eq!((done.settled, done.buried, done.skipped), (150, 0, 0));
     assert_eq!(desk.letter().did, BOB);
-    let all = LetterQuery::default();
-    let done = dead::replay_all(&*desk.store, &desk.checker, desk.now_us(), &all).unwrap();
+    let done = replay_all(&LetterQuery::default());
     assert_eq!((done.settled, done.buried), (0, 1));
 }
 
@@ -212,10 +196,10 @@ fn a_discarded_letter_is_gone_and_its_unit_stays_counted() {
 /// A server of a desk, and its address.
 async fn served(desk: &Desk, token: Option<&str>) -> String {
     let mut server = desk.server(None);
-    server.admin = Some(Admin {
-        token: token.map(str::to_owned),
-        checker: Arc::clone(&desk.checker),
-    });
+    server.admin = Some(Admin::new(
+        token.map(str::to_owned),
+        Arc::clone(&desk.checker),
+    ));
     listen(server).await
 }
 
@@ -241,6 +225,8 @@ async fn without_the_token_nothing_is_told() {
             (M::GET, "/admin/dlq/1"),
             (M::POST, "/admin/dlq/1/replay"),
             (M::POST, "/admin/dlq/replay-all"),
+            (M::GET, "/admin/dlq/replay-all"),
+            (M::DELETE, "/admin/dlq/replay-all"),
             (M::DELETE, "/admin/dlq/1"),
         ] {
             for guess in ["", "wrong", "secre"] {
@@ -302,26 +288,13 @@ async fn the_operator_lists_shows_replays_and_discards_over_http() {
 
     let (status, body) = ask(M::POST, url(&format!("/{id}/replay")), "secret").await;
     assert_eq!((status, &body["result"]), (200, &Value::from("buried")));
-    assert_eq!(
-        ask(M::POST, url(&format!("/{id}/replay")), "secret")
-            .await
-            .0,
-        404
-    );
-    let id = desk.letters()[0].id;
+    assert_eq!(body["error"]["message"], "too large");
     let (status, body) = ask(M::DELETE, url(&format!("/{id}")), "secret").await;
     assert_eq!((status, &body["deleted"]), (200, &Value::from(true)));
     assert_eq!(
         ask(M::DELETE, url(&format!("/{id}")), "secret").await.0,
         404
     );
-    let (status, body) = ask(
-        M::POST,
-        url("/replay-all?collection=com.example.note"),
-        "secret",
-    )
-    .await;
-    assert_eq!((status, &body["buried"]), (200, &Value::from(4)));
     for bad in [
         "?limit=0",
         "?since=yesterday",
@@ -331,6 +304,40 @@ async fn the_operator_lists_shows_replays_and_discards_over_http() {
     ] {
         assert_eq!(ask(M::GET, url(bad), "secret").await.0, 400, "{bad}");
     }
+}
+
+#[tokio::test]
+async fn all_that_match_are_replayed_by_a_job_that_can_be_watched_over_http() {
+    use reqwest::Method as M;
+    let desk = Desk::new(&collections(5));
+    for number in 0..4 {
+        desk.put(ALICE, "note", &number.to_string(), "{\"size\":9}");
+    }
+    desk.put(ALICE, "other", "1", "{}");
+    let address = served(&desk, Some("secret")).await;
+    let url = |path: &str| format!("{address}/admin/dlq{path}");
+    let job = url("/replay-all");
+    assert_eq!(ask(M::GET, job.clone(), "secret").await.0, 404);
+    let begin = url("/replay-all?collection=com.example.note");
+    let (status, body) = ask(M::POST, begin, "secret").await;
+    assert_eq!((status, &body["error"]), (200, &Value::Null), "{body}");
+    let ended = loop {
+        let (status, body) = ask(M::GET, job.clone(), "secret").await;
+        assert_eq!(status, 200);
+        if body["state"] != "running" {
+            break body;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(
+        (&ended["state"], &ended["total"]),
+        (&"done".into(), &4.into())
+    );
+    assert_eq!((&ended["done"], &ended["buried"]), (&4.into(), &4.into()));
+    assert!(ended["endedAt"].is_string());
+    assert_eq!(ask(M::DELETE, job, "secret").await.0, 200);
+    let (_, page) = ask(M::GET, url("?collection=com.example.other"), "secret").await;
+    assert_eq!(page["total"], 1, "totals follow the filter");
 }
 
 #[test]
@@ -383,26 +390,33 @@ fn the_command_line_does_the_same_on_the_store() {
 fn too_many_letters_raise_one_alert_until_the_pause_is_over_and_set_the_gauge() {
     let folder = tempfile::tempdir().unwrap();
     let desk = desk_in(&folder, 5);
-    let recorder = feedmill::metrics::recorder();
+    feedmill::metrics::recorder();
     let mut tend = Tend::new(Arc::clone(&desk.store), desk.config.settle.clone());
     desk.put(ALICE, "note", "1", "{\"size\":9}");
     desk.put(ALICE, "note", "2", "{\"size\":9}");
-    assert_eq!(tend.step(desk.now_us()).unwrap(), None);
+    assert_eq!(tend.step(desk.now_us()).unwrap(), []);
     desk.put(ALICE, "note", "3", "{\"size\":9}");
-    let alert = tend.step(desk.now_us()).unwrap().unwrap();
+    let alert = tend.step(desk.now_us()).unwrap().remove(0);
     assert_eq!(
         (alert.alert.as_str(), alert.count, alert.threshold),
         ("dead_letters", 3, 2)
     );
-    assert_eq!(tend.step(desk.now_us()).unwrap(), None);
-    assert!(tend.step(desk.now_us() + 3_600_000_000).unwrap().is_some());
-    let text = recorder.render();
-    for name in [
-        "feedmill_dead_letters",
-        "feedmill_parked_records",
+    assert_eq!(tend.step(desk.now_us()).unwrap(), []);
+    assert_eq!(tend.step(desk.now_us() + 3_600_000_000).unwrap().len(), 1);
+    let monitor = feedmill::monitor::Monitor {
+        store: Arc::clone(&desk.store),
+        status: Arc::default(),
+        clock: feedmill::clock::Clock::Wall,
+        folder: None,
+    };
+    monitor.measure();
+    let text = monitor.status.scrape(desk.now_us(), &desk.store.writing());
+    for line in [
+        "feedmill_dead_letters 3\n",
+        "feedmill_parked_records 0\n",
         "feedmill_alerts_total",
     ] {
-        assert!(text.contains(name), "{name}");
+        assert!(text.contains(line), "{line}");
     }
 }
 
@@ -427,14 +441,16 @@ async fn an_alert_is_posted_again_until_it_is_taken_and_then_given_up() {
     tokio::spawn(async move { axum::serve(listener, router).await });
     let alert = Alert {
         alert: "dead_letters".into(),
+        stage: None,
+        collection: None,
         count: 101,
         threshold: 100,
         time: String::new(),
     };
-    let client = reqwest::Client::new();
+    let fetcher = feedmill::reach::fetch::Fetcher::of_operator(&[&url]).unwrap();
     let at_once = |_| std::future::ready(());
-    assert!(tend::post(&client, &url, &alert, at_once).await);
+    assert!(tend::post(&fetcher, &url, &alert, at_once).await);
     assert_eq!(calls.load(Ordering::SeqCst), 3);
     // Nobody listens here.
-    assert!(!tend::post(&client, "http://127.0.0.1:1/", &alert, at_once).await);
+    assert!(!tend::post(&fetcher, "http://127.0.0.1:1/", &alert, at_once).await);
 }

@@ -146,6 +146,7 @@ impl Desk {
             filtered: 0,
             ops: vec![op],
             frame: Default::default(),
+            seq: 7,
             was_held: false,
             live: true,
         }))

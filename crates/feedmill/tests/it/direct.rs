@@ -272,3 +272,19 @@ fn records_follows_and_tokens_outlive_a_kill() {
     assert_eq!(page["posts"][1]["text"], "edited");
     assert_eq!(page["posts"].as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn every_write_of_an_app_is_counted_once() {
+    let app = App::start(CONFIG);
+    for text in ["first", "second"] {
+        let body = json!({"user_id": "anna", "text": text});
+        app.act(Method::PUT, "/records/note/n-1", body);
+    }
+    let (_, _, metrics) = app.tagged("/metrics", None);
+    let series = metrics.lines().filter(|line| {
+        let outcome = line.strip_prefix("feedmill_units_total{outcome=\"");
+        outcome.is_some_and(|_| !line.ends_with(" 0"))
+    });
+    let series: Vec<&str> = series.collect();
+    assert_eq!(series, ["feedmill_units_total{outcome=\"applied\"} 2"]);
+}

@@ -99,7 +99,11 @@ fn what_is_written_directly_is_shown_to_nobody_without_a_token() {
         Ok(2),
     );
     let (_, page) = app.get("/page/readers");
-    assert_eq!(page["feeds"], json!([]), "nor are readers named to anybody");
+    assert_eq!(
+        page["feeds"],
+        json!([{"feed": "home", "readers": [], "token": "app"}]),
+        "nor are readers named to anybody: the page asks for a token"
+    );
 }
 
 #[test]

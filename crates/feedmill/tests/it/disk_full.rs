@@ -92,13 +92,32 @@ async fn intake_stops_on_a_full_disk_with_a_clear_message_and_resumes_by_itself(
     let behind = status["ingestion"]["cursors"]["sim"].as_u64().unwrap();
     assert!(behind < network.last_seq());
     assert_eq!(life.said(FULL).len(), 1, "{:#?}", life.said(""));
+    ready(&home, 503, Some("disk_full")).await;
 
     disk.grow();
     life.says("the store can be written again; intake goes on")
         .await;
+    ready(&home, 200, None).await;
     healed(&network, &home, life, since_us).await;
     drop(disk);
     network.stop().await;
+}
+
+/// Waits until `/ready` answers with this status and, where one is given, this reason.
+async fn ready(home: &Home, status: u16, reason: Option<&str>) {
+    let begun = std::time::Instant::now();
+    loop {
+        let answer = reqwest::get(format!("http://{}/ready", home.address)).await;
+        let answer = answer.expect("an answer");
+        let code = answer.status().as_u16();
+        let text = answer.text().await.expect("text");
+        let named = reason.is_none_or(|reason| text.contains(&format!("\"code\":\"{reason}\"")));
+        if code == status && named {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{code}: {text}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// Everything is read to its end, and every feed is what it should be.

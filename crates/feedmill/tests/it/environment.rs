@@ -7,8 +7,9 @@ use serde_json::json;
 
 use crate::app::App;
 
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "PORT",
+    "INTAKE_BIND",
     "DATABASE_URL",
     "REDIS_URL",
     "JETSTREAM_URL",

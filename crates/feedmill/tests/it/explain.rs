@@ -290,9 +290,15 @@ struct Cli {
 
 impl Cli {
     fn new() -> Self {
+        Self::of("")
+    }
+
+    /// The same with sources.
+    fn of(sources: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/store.db", folder.path().display());
-        let text = format!("namespace = \"com.example\"\n{CONFIG}[store]\nurl = \"{url}\"\n");
+        let text =
+            format!("namespace = \"com.example\"\n{CONFIG}{sources}[store]\nurl = \"{url}\"\n");
         std::fs::write(folder.path().join("feedmill.toml"), &text).unwrap();
         let desk = Desk::of(feedmill::config::Config::parse(&text).unwrap());
         follow(&desk, "1", ALICE);
@@ -396,7 +402,7 @@ fn a_reader_whose_repository_is_not_here_is_told_apart_from_one_who_does_not_fol
             .unwrap();
         let first_read = desk.store.first_read(reader, "timeline", desk.now_us());
         let first_read = first_read.unwrap();
-        answer.given(reader, first_read).reason
+        answer.given(reader, first_read, false).reason
     };
     let unread = |backfill| Reason::Unread { backfill };
     assert_eq!(told(BOB), unread("never"));
@@ -420,16 +426,39 @@ fn a_reader_whose_repository_is_not_here_is_told_apart_from_one_who_does_not_fol
         .unwrap();
     let first_read = desk.store.first_read(BOB, "timeline", desk.now_us());
     let first_read = first_read.unwrap();
-    assert_eq!(answer.given(BOB, first_read).reason, Reason::NeverSeen);
+    assert_eq!(
+        answer.given(BOB, first_read, false).reason,
+        Reason::NeverSeen
+    );
+}
+
+/// Whoever reads another's log has all of every account that one has: nothing is fetched, and a
+/// page says nothing of a fetch. So `explain` does not either.
+#[test]
+fn where_accounts_come_whole_a_reader_who_does_not_follow_is_told_so() {
+    let log = "[[source]]\nlog = \"http://127.0.0.1:9/log/river\"\n";
+    let relay = "[[source]]\nfirehose = \"ws://127.0.0.1:9\"\n";
+    let unfollowed = format!("at://{CAROL}/com.example.post/c");
+    let told = |sources: &str| {
+        let cli = Cli::of(sources);
+        let (_, said, _) = cli.run(&unfollowed, &["--feed", "timeline"]);
+        said
+    };
+    let said = told(log);
+    assert!(
+        said.contains("not shown: the reader follows none of its keys\n"),
+        "{said}"
+    );
+    for partly in ["", relay, &format!("{log}{relay}")] {
+        let said = told(partly);
+        assert!(said.contains("was never fetched"), "{partly}: {said}");
+    }
 }
 
 /// A server of a desk with timelines in memory, and its address.
 async fn served(desk: &Desk, fanout: Arc<Fanout>) -> String {
     let mut server = desk.server(Some(fanout));
-    server.admin = Some(Admin {
-        token: Some("secret".into()),
-        checker: Arc::clone(&desk.checker),
-    });
+    server.admin = Some(Admin::new(Some("secret".into()), Arc::clone(&desk.checker)));
     listen(server).await
 }
 
@@ -482,6 +511,7 @@ async fn the_operator_is_told_the_same_over_http_and_where_memory_ends() {
         before: None,
         limit: 10,
         now_us: desk.now_us(),
+        is_incomplete: false,
     };
     assert_eq!(fanout.page(&wish).unwrap().unwrap().rows.len(), 1);
     while drawer.step(desk.now_us()).unwrap() {}

@@ -1,6 +1,7 @@
 //! The first read of a reader whose follows are not all here: they are
 //! fetched from its own host, once, and the answer says so meanwhile.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -139,7 +140,11 @@ async fn a_reader_that_does_not_exist_is_given_up_as_often_as_it_is_asked_for() 
         lexicons: sim::lexicons::ALL,
     };
     let river = River::start(&config, start).await.unwrap();
-    let marked = || river.store.broken_accounts(10).unwrap();
+    let marked = || {
+        let mut marked = river.store.broken_accounts(10).unwrap();
+        marked.extend(river.store.waiting_readers(10).unwrap());
+        marked
+    };
     let nobody = "getFeed?feed=timeline&actor=did:plc:aaaaaaaaaaaaaaaaaaaaaaaa";
     for _ in 0..2 {
         // After ten minutes nothing but another failure says so.
@@ -263,7 +268,7 @@ fn a_history_holds_only_the_collections_that_were_kept_when_it_came() {
         assert_eq!(stands(&desk, ALICE, "timeline"), FirstRead::Known);
         assert_eq!(stands(&desk, ALICE, "calm"), FirstRead::Unknown, "{round}");
         assert_eq!(asked(&desk, ALICE, "calm"), FirstRead::Waiting);
-        assert_eq!(desk.store.broken_accounts(9).unwrap(), [ALICE]);
+        assert_eq!(desk.store.waiting_readers(9).unwrap(), [ALICE]);
         // Its repository has not changed since it was fetched first.
         let mute = Op {
             collection: "com.example.mute".into(),
@@ -300,6 +305,7 @@ fn a_chain_counts_as_a_history_if_it_was_followed_from_its_first_commit() {
                 verdict: desk.check(did, "post", "p", 9, "{}"),
             }],
             frame: Default::default(),
+            seq: 0,
             was_held: false,
             live: true,
         }));
@@ -351,6 +357,29 @@ async fn where_as_many_wait_as_may_the_page_says_later_until_one_is_given_up_or_
     check(carol, "running").await;
 }
 
+/// It has a number, for a stream brought a record of it; and a place in memory only with its follows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_whose_first_read_failed_does_not_become_active() {
+    let mut served = Served::new(true).await;
+    served.desk.put(BOB, "post", "p", "{}");
+    let number = served.desk.store.key(BOB).unwrap().unwrap();
+    let is_active = |served: &mut Served| {
+        let now_us = served.desk.now_us();
+        let drawer = served.drawer.as_mut().unwrap();
+        while drawer.step(now_us).unwrap() {}
+        let fanout = served.fanout.as_ref().unwrap();
+        fanout.standing("timeline", number).is_some()
+    };
+    served.check(Some("running")).await;
+    assert!(!is_active(&mut served));
+    gave_up(&served.desk, BOB);
+    served.check(Some("failed")).await;
+    assert!(!is_active(&mut served));
+    served.comes();
+    served.check(None).await;
+    assert!(is_active(&mut served));
+}
+
 const HIDDEN: [AccountStatus; 4] = [
     AccountStatus::Takendown,
     AccountStatus::Suspended,
@@ -362,6 +391,7 @@ const HIDDEN: [AccountStatus; 4] = [
 struct Served {
     desk: Desk,
     drawer: Option<Drawer>,
+    fanout: Option<Arc<Fanout>>,
     address: String,
     /// `#account` events so far.
     events: i64,
@@ -372,9 +402,10 @@ impl Served {
         let desk = Desk::new(&format!("{FEEDS}{CALM}"));
         let open = || Fanout::open(&desk.config.timelines, 1, &desk.store).unwrap();
         let (fanout, drawer) = in_memory.then(open).flatten().unzip();
-        let address = crate::desk::listen(desk.server(fanout)).await;
+        let address = crate::desk::listen(desk.server(fanout.clone())).await;
         Self {
             desk,
+            fanout,
             drawer,
             address,
             events: 0,
@@ -432,10 +463,10 @@ async fn who_reads_while_it_is_hidden_is_fetched_when_it_is_seen_again() {
         let mut served = Served::new(in_memory).await;
         served.says(status);
         served.check(None).await;
-        assert!(served.desk.store.broken_accounts(9).unwrap().is_empty());
+        assert!(served.desk.store.waiting_readers(9).unwrap().is_empty());
         served.says(AccountStatus::Active);
         served.check(Some("running")).await;
-        assert_eq!(served.desk.store.broken_accounts(9).unwrap(), [BOB]);
+        assert_eq!(served.desk.store.waiting_readers(9).unwrap(), [BOB]);
         gave_up(&served.desk, BOB);
         served.check(Some("failed")).await;
         // What failed before it was hidden is tried again after it.

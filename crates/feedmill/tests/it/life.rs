@@ -51,6 +51,11 @@ impl Life {
         Self { child, log }
     }
 
+    /// The number of the process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn is_over(&mut self) -> bool {
         let status = self.child.try_wait().expect("a child can be asked");
         status.is_some()
@@ -143,10 +148,11 @@ impl Home {
         }
     }
 
-    /// `/status`, if anybody answers.
+    /// `/status`, if anybody answers who has started.
     pub(crate) async fn status(&self) -> Option<Value> {
         let answer = reqwest::get(format!("http://{}/status", self.address)).await;
-        answer.ok()?.json().await.ok()
+        let answer = answer.ok()?.error_for_status().ok()?;
+        answer.json().await.ok()
     }
 
     /// Waits until everything up to `seq` is durable and nobody waits for repair; `None` if a life ended.

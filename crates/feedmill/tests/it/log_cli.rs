@@ -18,7 +18,7 @@ fn served() -> Served {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("feedmill.toml");
     let text = "namespace = \"com.example\"\n[store]\nurl = \"sqlite::memory:\"\n\
-                [log]\nfile = \"log.db\"\n[serve]\nbind = \"127.0.0.1:0\"\n";
+                [log]\nfile = \"log.db\"\nread = \"anyone\"\nappend = \"anyone\"\ncreate = \"anyone\"\n[serve]\nbind = \"127.0.0.1:0\"\n";
     std::fs::write(&file, text).unwrap();
     let server = Demo::start(&["serve", file.to_str().unwrap()], "serving on ");
     let url = server.word("serving on ").trim_end_matches('/').to_owned();
@@ -34,10 +34,12 @@ impl Served {
         let mut command = Command::new(env!("CARGO_BIN_EXE_feedmill"));
         let (verb, rest) = arguments.split_first().unwrap();
         command.args(["log", verb]);
-        if !["verify"].contains(verb) {
+        let is_local = ["verify", "conflicts"].contains(verb) || rest.contains(&"--file");
+        if !is_local {
             command.args(["--server", &self.url]);
         }
         command.args(rest).env_remove("FEEDMILL_LOG_KEY");
+        command.env("XDG_STATE_HOME", self.folder.path());
         command
     }
 

@@ -16,7 +16,7 @@ use super::peers::Demo;
 fn serve(folder: &Path) -> (Demo, String) {
     let file = folder.join("feedmill.toml");
     let text = "namespace = \"com.example\"\n[store]\nurl = \"sqlite::memory:\"\n\
-                [log]\nfile = \"log.db\"\nkeep = { newest = 2 }\n[serve]\nbind = \"127.0.0.1:0\"\n";
+                [log]\nfile = \"log.db\"\nread = \"anyone\"\nappend = \"anyone\"\ncreate = \"anyone\"\nkeep = { newest = 2 }\n[serve]\nbind = \"127.0.0.1:0\"\n";
     std::fs::write(&file, text).unwrap();
     let server = Demo::start(&["serve", file.to_str().unwrap()], "serving on ");
     let url = server.word("serving on ").trim_end_matches('/').to_owned();
@@ -38,7 +38,7 @@ pub(crate) async fn measure(url: &str, line: &str) -> Option<f64> {
 }
 
 /// Waits until a line shows this: some are looked at only now and then.
-async fn shows(url: &str, line: &str, expected: f64) {
+pub(crate) async fn shows(url: &str, line: &str, expected: f64) {
     let begun = Instant::now();
     loop {
         let shown = measure(url, line).await;
@@ -109,5 +109,5 @@ async fn every_metric_of_the_log_moves() {
     let (_server, url) = serve(folder.path());
     shows(&url, "feedmill_log_blocks_evicted_total", 2.0).await;
     let query = json!({"requestId": 7, "cursor": 0});
-    assert_eq!(ask(&url, "query", query).await["startsAt"], 3);
+    assert_eq!(ask(&url, "query", query).await["startsAt"], 2);
 }

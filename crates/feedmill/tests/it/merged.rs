@@ -56,6 +56,8 @@ pub(crate) struct Model {
     pub(crate) live: BTreeMap<String, Fact>,
     pub(crate) follows: BTreeMap<(String, String), (String, String)>,
     hidden: BTreeSet<String>,
+    /// Of one thing, the oldest so many are merged and each of the others is shown by itself.
+    cap: Option<usize>,
 }
 
 /// One activity: time, members, union.
@@ -79,12 +81,15 @@ impl Model {
         let mut shown: Vec<Shown> = Vec::new();
         for ((author, _), mut facts) in things {
             facts.sort_by(|one, other| (one.second, &one.uri).cmp(&(other.second, &other.uri)));
+            let mut left = self.cap.unwrap_or(1000);
             while !facts.is_empty() {
                 let first = facts[0].second;
-                let inside = facts
+                let near = facts
                     .iter()
                     .take_while(|fact| fact.second - first <= window)
                     .count();
+                let inside = near.min(left).max(1);
+                left = left.saturating_sub(inside);
                 let group: Vec<&Fact> = facts.drain(..inside).collect();
                 let reached = group
                     .iter()
@@ -108,10 +113,9 @@ impl Model {
 }
 
 fn shown(activity: &Activity) -> Shown {
-    let first = &activity.members[0];
     (
-        first.time_us,
-        activity.members.iter().map(|row| row.uri.clone()).collect(),
+        activity.first.time_us,
+        activity.members.clone(),
         activity.union.clone(),
     )
 }
@@ -162,13 +166,15 @@ fn from_memory(desk: &Desk, fanout: &Fanout, reader: &str, limit: usize) -> Vec<
             before: before.as_ref(),
             limit,
             now_us: desk.now_us(),
+            is_incomplete: false,
         };
         let page = fanout
             .groups(&wish)
             .unwrap()
             .expect("memory holds all of it");
         let found = desk.store.activities_at(lane, &page.firsts).unwrap();
-        all.extend(found.expect("nothing moves between").iter().map(shown));
+        let found = found.expect("nothing moves between");
+        all.extend(found.activities.iter().map(shown));
         match page.next {
             Some(next) => before = Some(next),
             None => return all,
@@ -414,8 +420,15 @@ impl Bed {
 fn activities_equal_the_naive_model_after_every_step_in_store_and_memory() {
     let (mut worlds, mut compared) = (0, 0);
     for seed in seeds("merged", STEPS as u64, 12 * STEPS as u64) {
-        let config = Config::parse(&text("2m", "sqlite::memory:")).unwrap();
-        let mut bed = Bed::new(seed, config);
+        // Some worlds merge so few that most things have more.
+        let cap = [None, Some(4), Some(1)][(seed % 3) as usize];
+        let mut config = text("2m", "sqlite::memory:");
+        if let Some(cap) = cap {
+            let capped = format!("window = \"2m\"\nthing_max = {cap}\n");
+            config = config.replacen("window = \"2m\"\n", &capped, 1);
+        }
+        let mut bed = Bed::new(seed, Config::parse(&config).unwrap());
+        bed.model.cap = cap;
         for turn in 0..STEPS {
             bed.act(turn);
             bed.compare(&format!("FEEDMILL_SEED={seed}, step {turn}"));
@@ -427,6 +440,30 @@ fn activities_equal_the_naive_model_after_every_step_in_store_and_memory() {
         compared > 1000 * worlds,
         "next to nothing: {compared} in {worlds} worlds"
     );
+}
+
+#[test]
+fn records_beyond_thing_max_are_shown_alone_and_counted() {
+    let capped = "window = \"2m\"\nthing_max = 5\n";
+    let config = text("2m", "sqlite::memory:").replacen("window = \"2m\"\n", capped, 1);
+    let desk = Desk::of(Config::parse(&config).unwrap());
+    let follow = format!("{{\"subject\":\"{}\"}}", AUTHORS[0]);
+    desk.put(READERS[0], "follow", "1", &follow);
+    for second in (0..8).rev() {
+        let body = format!(
+            "{{\"createdAt\":\"2026-05-28T10:00:0{second}Z\",\"card\":{{\"uri\":\"at://x/y/z\"}}}}"
+        );
+        desk.put(AUTHORS[0], "link", &format!("l{second}"), &body);
+    }
+    let members: Vec<usize> = from_store(&desk, READERS[0], 50)
+        .iter()
+        .map(|(_, members, _)| members.len())
+        .collect();
+    assert_eq!(members, [1, 1, 1, 5], "the oldest five are one activity");
+    assert_eq!(desk.store.counts().unwrap().unmerged, 3);
+    desk.delete(AUTHORS[0], "link", "l0");
+    assert_eq!(desk.store.counts().unwrap().unmerged, 2);
+    assert_eq!(from_store(&desk, READERS[0], 50).len(), 3);
 }
 
 #[test]
@@ -488,7 +525,7 @@ fn a_former_id_is_still_a_place_after_its_record_is_gone() {
     let uris: Vec<&str> = rest
         .activities
         .iter()
-        .map(|it| it.members[0].rkey.as_str())
+        .map(|it| it.first.rkey.as_str())
         .collect();
     assert_eq!((uris.as_slice(), rest.next), (["c0"].as_slice(), None));
 }
@@ -523,7 +560,7 @@ fn counting_filtering_and_skipping_agree_with_paging() {
         query.skip = page * 2;
         let page = desk.store.activities(&query).unwrap();
         assert_eq!(page.total, Some(5));
-        found.extend(page.activities.iter().map(|it| it.members[0].rkey.clone()));
+        found.extend(page.activities.iter().map(|it| it.first.rkey.clone()));
     }
     assert_eq!(found, ["c8", "c6", "c4", "c2", "c0"]);
 }

@@ -396,40 +396,6 @@ fn every_method_of_ours_can_be_made_private_and_then_needs_a_token() {
     }
 }
 
-#[test]
-fn the_manifest_names_the_digest_of_the_lexicons_it_leads_to() {
-    let app = world();
-    let (_, manifest) = app.get("/.well-known/contrail");
-    assert_eq!(manifest["format"], "contrail.service");
-    assert_eq!(manifest["version"], 2);
-    assert_eq!(manifest["endpoint"], "https://feeds.example");
-    assert_eq!(manifest["serviceAuth"], Value::Null);
-    assert!(
-        manifest["methods"]
-            .as_array()
-            .unwrap()
-            .contains(&json!("com.example.getFeed"))
-    );
-    let digest = manifest["lexicons"]["digest"].as_str().unwrap();
-    let url = manifest["lexicons"]["url"].as_str().unwrap();
-    let path = url.strip_prefix("https://feeds.example").unwrap();
-    let text = app.wait(async {
-        let answer = reqwest::get(format!("{}{path}", app.address()))
-            .await
-            .unwrap();
-        assert_eq!(answer.headers()["etag"], format!("\"{digest}\""));
-        answer.text().await.unwrap()
-    });
-    use sha2::Digest as _;
-    let hash = sha2::Sha256::digest(text.as_bytes());
-    let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(digest, format!("sha256:{hash}"));
-    assert_eq!(app.get("/lexicons/sha256:0").0, 404);
-    let plain = App::start("namespace = \"com.example\"\n");
-    assert_eq!(plain.get("/.well-known/contrail").0, 404);
-    assert_eq!(plain.get("/.well-known/did.json").0, 404);
-}
-
 fn feedmill(arguments: &[&str], folder: &Path) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_feedmill"))
         .args(arguments)

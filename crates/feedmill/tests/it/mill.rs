@@ -119,6 +119,7 @@ impl Mill {
                 verdict,
             }],
             frame: Default::default(),
+            seq: 0,
             was_held: false,
             live,
         }));

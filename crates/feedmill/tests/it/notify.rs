@@ -176,6 +176,7 @@ fn a_gap_in_the_stream_is_noticed_after_a_notification() {
             filtered: 0,
             ops: vec![op(&rev.to_string())],
             frame: vec![1].into(),
+            seq: 0,
             was_held: false,
             live: true,
         })

@@ -137,6 +137,7 @@ impl Run {
                 filtered: 0,
                 ops: vec![op],
                 frame: Default::default(),
+                seq: 0,
                 was_held: false,
                 live: true,
             })

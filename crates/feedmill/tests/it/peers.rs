@@ -19,8 +19,14 @@ pub(crate) struct Demo {
 impl Demo {
     /// Starts the binary and reads what it says up to a line that begins with `until`.
     pub(crate) fn start(arguments: &[&str], until: &str) -> Self {
+        Self::start_in(&[], arguments, until)
+    }
+
+    /// The same with more in its environment.
+    pub(crate) fn start_in(environment: &[(&str, &str)], arguments: &[&str], until: &str) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_feedmill"))
             .args(arguments)
+            .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
             .expect("the binary starts");
@@ -95,10 +101,14 @@ pub(crate) fn node(script: &str, arguments: &[&str]) -> Option<Value> {
     );
     // Node looks for packages beside the script, so the script goes to the packages.
     let folder = tempfile::tempdir_in(packages()).unwrap();
-    let copy = folder.path().join(script);
-    std::fs::copy(peers.join(script), &copy).unwrap();
+    for entry in std::fs::read_dir(&peers).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "mjs") {
+            std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+        }
+    }
     let output = Command::new("node")
-        .arg(&copy)
+        .arg(folder.path().join(script))
         .args(arguments)
         .output()
         .unwrap_or_else(|error| panic!("node cannot be run: {error}; install nodejs 20 or newer"));

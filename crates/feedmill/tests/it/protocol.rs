@@ -98,7 +98,7 @@ async fn the_session_of_the_protocol_is_what_the_binary_says() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("feedmill.toml");
     let text = "namespace = \"com.example\"\n[store]\nurl = \"sqlite::memory:\"\n\
-                [log]\nfile = \"log.db\"\n[serve]\nbind = \"127.0.0.1:0\"\n";
+                [log]\nfile = \"log.db\"\nread = \"anyone\"\nappend = \"anyone\"\ncreate = \"anyone\"\n[serve]\nbind = \"127.0.0.1:0\"\n";
     std::fs::write(&file, text).unwrap();
     let server = Demo::start(&["serve", file.to_str().unwrap()], "serving on ");
     let url = server.word("serving on ").trim_end_matches('/').to_owned();

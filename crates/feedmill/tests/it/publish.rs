@@ -17,11 +17,13 @@ use feedmill::decode::jetstream::JetstreamDecoder;
 use feedmill::decode::log::LogDecoder;
 use feedmill::decode::{Decoder, Opened};
 use feedmill::publish::Publisher;
-use feedmill::replicate::log::Log;
-use feedmill::replicate::settings::LogSettings;
-use feedmill::replicate::sqlite::SqliteLog;
 use feedmill::store::AccountStatus;
 use feedmill::store::batch::Item;
+use replicate::access::{Caller, Keys};
+use replicate::log::Log;
+use replicate::settings::LogSettings;
+use replicate::sqlite::SqliteLog;
+use replicate::time::Time;
 use serde_json::{Value, json};
 use sim::rng::Rng;
 
@@ -65,9 +67,9 @@ impl Shelf {
         let store = Arc::new(SqliteLog::open(&self.folder.path().join("log.db")).unwrap());
         let settings = LogSettings {
             publish: Some(SPACE.into()),
-            ..LogSettings::default()
+            ..LogSettings::open()
         };
-        Log::new(store, settings, Clock::Wall)
+        Log::new(store, settings, Keys::default(), Time::wall())
     }
 
     fn publisher(&self) -> Publisher {
@@ -94,7 +96,9 @@ impl Shelf {
         loop {
             let question =
                 json!({"type": "query", "requestId": 1, "cursor": cursor, "limit": 1000});
-            let answer = log.answer(SPACE, None, &question).to_message();
+            let answer = log
+                .answer(SPACE, None, &question, &Caller::default())
+                .to_message();
             blocks.extend(answer["blocks"].as_array().unwrap().iter().cloned());
             if answer["hasMore"] != true {
                 return blocks;
@@ -440,7 +444,12 @@ fn nobody_else_appends_to_the_space_that_is_published() {
     let _publisher = shelf.publisher();
     let block = json!({"actorId": "mallory", "sequence": 1, "timestamp": 1, "data": "eA=="});
     let append = json!({"type": "append", "requestId": "r", "blocks": [block]});
-    let answer = |space: &str| shelf.log().answer(space, None, &append).to_message();
+    let answer = |space: &str| {
+        shelf
+            .log()
+            .answer(space, None, &append, &Caller::default())
+            .to_message()
+    };
     assert_eq!(answer(SPACE)["error"], "notAllowed");
     assert_eq!(answer(SPACE)["requestId"], "r");
     assert_eq!(answer("another")["positions"], json!([1]));

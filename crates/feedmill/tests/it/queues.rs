@@ -79,6 +79,7 @@ fn commit(did: &str, rev: u64, ops: Vec<Op>) -> Item {
         filtered: 0,
         ops,
         frame: Default::default(),
+        seq: 0,
         was_held: false,
         live: true,
     })
@@ -381,9 +382,9 @@ fn what_waited_keeps_the_moment_at_which_it_was_first_seen_and_its_letter_its_cu
         let rev = desk.next_rev();
         let body = if number == 13 { "{\"bad\":1}" } else { "{}" };
         let op = put(&desk, ALICE, "slow", &format!("r{number}"), rev, body);
-        items.push(commit(ALICE, rev, vec![op]));
+        items.push(commit(ALICE, rev, vec![op]).numbered(29 + number));
     }
-    apply(&desk, 42, items);
+    apply(&desk, 99, items);
     let first = desk.store.position(&desk.uri(ALICE, "slow", "r0")).unwrap();
     desk.pass(100);
     work_off(&desk);

@@ -4,21 +4,21 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use axum::Router;
 use axum::response::Redirect;
 use axum::routing::get;
 use feedmill::check::chain;
+use feedmill::clock::Clock;
 use feedmill::config::Config;
+use feedmill::host::Cause;
 use feedmill::identity::{IdentityError, Resolver};
-use feedmill::reach::Reach;
+use feedmill::reach::fetch::{Ask, FetchError, Fetcher};
 use serde_json::json;
 
 use crate::names::{self, Held};
 
 const HERE: Held = Held::Address(Ipv4Addr::LOCALHOST);
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server on this machine, and how often it was asked.
 async fn server(router: Router) -> (SocketAddr, Arc<AtomicUsize>) {
@@ -42,6 +42,16 @@ fn config(extra: &str, dns: SocketAddr) -> Config {
     Config::parse(&text).unwrap()
 }
 
+/// A configuration that asks this directory.
+pub(crate) fn config_of(plc: &str) -> Config {
+    let text = format!("namespace = \"com.example\"\n[intake]\nplc_url = \"{plc}\"\n");
+    Config::parse(&text).unwrap()
+}
+
+fn fetcher(config: &Config) -> Fetcher {
+    Fetcher::new(config, Clock::Wall).unwrap()
+}
+
 fn allowing(mut config: Config, private: bool) -> Config {
     config.identity.allow_private = Some(private);
     config
@@ -53,37 +63,78 @@ async fn a_public_name_that_resolves_to_this_machine_is_not_connected_to() {
     let (address, asked) = server(Router::new().route("/", get(async || "secret"))).await;
     let url = format!("http://evil.example.com:{}/", address.port());
 
-    let reach = Reach::new(&config("", dns));
-    let error = reach.client(PATIENCE).unwrap().get(&url).send().await;
-    let error = chain(&error.unwrap_err());
-    assert!(error.contains("private address"), "{error}");
+    let fetcher = fetcher(&config("", dns));
+    for (url, why) in [
+        (&url, "without TLS"),
+        (&url.replace("http", "https"), "private address"),
+    ] {
+        let error = fetcher.fetch(Ask::new(Cause::Identity, url)).await;
+        let error = error.unwrap_err();
+        assert!(matches!(error, FetchError::Forbidden(_)), "{error:?}");
+        assert!(chain(&error).contains(why), "{}", chain(&error));
+    }
     assert_eq!(asked.load(Ordering::SeqCst), 0);
 
     // The same name is reached where that is allowed, and where the operator named it.
-    let reach = Reach::new(&allowing(config("", dns), true));
-    let found = reach.client(PATIENCE).unwrap().get(&url).send().await;
-    assert_eq!(found.unwrap().text().await.unwrap(), "secret");
-    let reach = Reach::new(&config("", dns));
-    let named = reach.named_client(PATIENCE, &[&url]).unwrap();
-    assert!(named.get(&url).send().await.unwrap().status().is_success());
+    let named = fetcher.naming(&url).unwrap();
+    let found = named.fetch(Ask::new(Cause::Identity, &url).named()).await;
+    assert!(found.unwrap().is_success());
+    let fetcher = self::fetcher(&allowing(config("", dns), true));
+    let found = fetcher.fetch(Ask::new(Cause::Identity, &url)).await;
+    assert_eq!(found.unwrap().body, b"secret");
     assert_eq!(asked.load(Ordering::SeqCst), 2);
 }
 
 /// Labels come over a WebSocket, which no HTTP client connects.
 #[tokio::test]
-async fn a_line_is_judged_by_the_address_it_would_lead_to() {
+async fn a_line_is_judged_by_the_address_it_would_lead_to_and_heeds_pauses() {
     let dns = names::serve(&[("labels.example.com", HERE)]);
     let (address, _) = server(Router::new()).await;
     let by_name = format!("https://labels.example.com:{}", address.port());
     let by_number = format!("https://{address}");
-    let reach = Reach::new(&config("", dns));
+    let fetcher = fetcher(&config("", dns));
     for url in [&by_name, &by_number] {
-        let error = chain(&reach.connect(url, false).await.unwrap_err());
+        let error = fetcher.connect(Cause::Label, url, false).await;
+        let error = chain(&error.unwrap_err());
         assert!(error.contains("private address"), "{error}");
-        assert!(reach.connect(url, true).await.is_ok(), "the operator may");
+        let named = fetcher.connect(Cause::Label, url, true).await;
+        assert!(named.is_ok(), "the operator may");
     }
-    let reach = Reach::new(&allowing(config("", dns), true));
-    assert!(reach.connect(&by_name, false).await.is_ok());
+    let fetcher = self::fetcher(&allowing(config("", dns), true));
+    let connect = || fetcher.connect(Cause::Label, &by_name, false);
+    assert!(connect().await.is_ok());
+    let mut headers = axum::http::HeaderMap::new();
+    headers.insert("retry-after", "3600".parse().unwrap());
+    fetcher.heed(&by_name, 429, &headers);
+    let refused = connect().await;
+    assert!(matches!(refused, Err(FetchError::Later(_))), "{refused:?}");
+}
+
+/// Whoever is told to pause is not asked, so what is refused then goes through the limits of hosts.
+#[tokio::test]
+async fn the_directory_and_dns_are_hosts_with_limits_like_any_other() {
+    let dns = names::serve(&[]);
+    let (directory, asked) = server(Router::new()).await;
+    let plc = format!("http://{directory}");
+    let config = config(&format!("[intake]\nplc_url = \"{plc}\"\n"), dns);
+    let fetcher = Arc::new(fetcher(&config));
+    let resolver = Resolver::with(&config, Arc::clone(&fetcher));
+    assert!(fetcher.texts(Cause::Handle, "a.example.com").await.is_ok());
+    let missing = resolver.key("did:plc:first").await;
+    assert!(
+        matches!(missing, Err(IdentityError::Missing)),
+        "{missing:?}"
+    );
+    for url in ["dns://", &plc] {
+        fetcher.heed(url, 429, &axum::http::HeaderMap::new());
+    }
+    let names = fetcher.texts(Cause::Handle, "b.example.com").await;
+    assert!(matches!(names, Err(FetchError::Later(_))), "{names:?}");
+    let handle = resolver.did_of("somebody.example.com").await;
+    assert!(matches!(handle, Err(IdentityError::Later(_))), "{handle:?}");
+    let second = resolver.key("did:plc:second").await;
+    assert!(matches!(second, Err(IdentityError::Later(_))), "{second:?}");
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
@@ -98,19 +149,16 @@ async fn a_redirect_to_this_machine_is_not_followed() {
         let router = Router::new().route("/", get(async move || Redirect::temporary(&to)));
         let (outer, _) = server(router).await;
         let url = format!("http://plc.example.com:{}/", outer.port());
-        let reach = Reach::new(&config("", dns));
-        let client = reach.named_client(PATIENCE, &[&url]).unwrap();
-        let error = client.get(&url).send().await.unwrap_err();
-        assert!(!error.is_timeout(), "{target}: {}", chain(&error));
-        // A strict client shows the redirect instead of following it.
-        let reach = Reach::new(&allowing(config("", dns), true));
-        let answer = reach
-            .strict_client(PATIENCE)
-            .unwrap()
-            .get(&url)
-            .send()
-            .await;
-        assert_eq!(answer.unwrap().status(), 307);
+        let fetcher = fetcher(&config("", dns)).naming(&url).unwrap();
+        let ask = Ask::new(Cause::Identity, &url).named();
+        let error = fetcher.fetch(ask.clone()).await.unwrap_err();
+        assert!(
+            matches!(error, FetchError::Forbidden(_)),
+            "{target}: {error:?}"
+        );
+        // Who follows no redirects is shown them.
+        let answer = fetcher.fetch(ask.without_redirects()).await;
+        assert_eq!(answer.unwrap().status, 307);
     }
     assert_eq!(asked.load(Ordering::SeqCst), 0);
 }
@@ -146,7 +194,8 @@ async fn a_host_in_a_did_document_is_not_asked_if_it_is_private() {
             "{host}: {found:?}"
         );
         if let Ok(host) = found {
-            let error = resolver.client().get(host).send().await.unwrap_err();
+            let ask = Ask::new(Cause::Repair, &host);
+            let error = resolver.fetcher().fetch(ask).await.unwrap_err();
             assert!(
                 chain(&error).contains("private address"),
                 "{}",

@@ -187,6 +187,7 @@ fn item(desk: &Desk, did: &str, short: &str, rkey: &str, body: &str) -> Item {
             verdict,
         }],
         frame: Default::default(),
+        seq: 0,
         was_held: false,
         live: true,
     })

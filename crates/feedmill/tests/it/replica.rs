@@ -67,7 +67,7 @@ fn mills(folder: &Path, network: &Network) -> (Mill, Mill) {
         network.relay_url
     );
     let origin = config("first", first).replacen("[intake]\n", &backfill, 1)
-        + "[log]\nfile = \"log.db\"\npublish = \"river\"\n";
+        + "[log]\nfile = \"log.db\"\npublish = \"river\"\nread = \"anyone\"\n";
     let relay = format!("firehose = \"{}\"", network.relay_ws_url());
     let text = config("second", second);
     assert!(text.contains(&relay));
@@ -345,8 +345,10 @@ async fn equal(network: &Network, second: &Mill, since_us: i64) {
     let begun = Instant::now();
     loop {
         let oracle = Oracle::new(network, second.address.clone(), since_us).hasty();
-        let Some(first) = oracle.every_feed(&|_, _| {}).await.unwrap().first else {
-            return;
+        // It answers 503 until it has started.
+        let first = match oracle.every_feed(&|_, _| {}).await {
+            Ok(outcome) if outcome.first.is_none() => return,
+            outcome => format!("{outcome:?}"),
         };
         assert!(begun.elapsed() < PATIENCE, "{first}");
         tokio::time::sleep(Duration::from_millis(300)).await;

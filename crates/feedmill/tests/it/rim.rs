@@ -104,7 +104,7 @@ fn headers_that_are_too_long_or_too_slow_end_the_connection() {
     // It may close before all is sent.
     drop(write!(
         stream,
-        "GET /health HTTP/1.1\r\nhost: a\r\nx-long: {long}\r\n\r\n"
+        "GET /health HTTP/1.1\r\nhost: localhost\r\nx-long: {long}\r\n\r\n"
     ));
     let said = rest(stream);
     assert!(
@@ -117,7 +117,7 @@ fn headers_that_are_too_long_or_too_slow_end_the_connection() {
     assert!(!said.contains("200 OK"), "{said}");
     // An idle one is closed too, so that it does not keep a place.
     let mut stream = connect(&app);
-    write!(stream, "GET /health HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    write!(stream, "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     assert!(rest(stream).starts_with("HTTP/1.1 200 OK"));
     assert_eq!(app.get("/health").0, 200);
 }
@@ -130,7 +130,7 @@ fn beyond_the_most_connections_one_waits_for_a_place() {
     let mut third = connect(&app);
     write!(
         third,
-        "GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+        "GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     )
     .unwrap();
     assert!(rest(third).starts_with("HTTP/1.1 200 OK"));
@@ -186,8 +186,8 @@ fn open_connections(app: &App) -> String {
 
 /// Clients that come and go, that cut their requests short, and that never read.
 fn churn(app: &App, rounds: usize) {
-    let feed = "GET /xrpc/com.example.getFeed?feed=timeline&actor=did:plc:readerreaderreaderreader&profiles=true HTTP/1.1\r\nhost: a\r\n";
-    let page = "GET / HTTP/1.1\r\nhost: a\r\n";
+    let feed = "GET /xrpc/com.example.getFeed?feed=timeline&actor=did:plc:readerreaderreaderreader&profiles=true HTTP/1.1\r\nhost: localhost\r\n";
+    let page = "GET / HTTP/1.1\r\nhost: localhost\r\n";
     for round in 0..rounds {
         let mut whole = connect(app);
         write!(whole, "{feed}connection: close\r\n\r\n").unwrap();
@@ -196,7 +196,7 @@ fn churn(app: &App, rounds: usize) {
         write!(cut, "{feed}\r\n").unwrap();
         drop(cut); // before the answer
         let mut half = connect(app);
-        write!(half, "POST /xrpc/com.example.notifyOfUpdate HTTP/1.1\r\nhost: a\r\ncontent-length: 500\r\n\r\n{{\"ur").unwrap();
+        write!(half, "POST /xrpc/com.example.notifyOfUpdate HTTP/1.1\r\nhost: localhost\r\ncontent-length: 500\r\n\r\n{{\"ur").unwrap();
         drop(half); // in the middle of the body
         drop(connect(app)); // without a word
         if round % 10 == 0 {
@@ -220,7 +220,7 @@ fn clients_that_come_go_stall_and_vanish_leave_nothing_behind() {
     stalled
         .set_write_timeout(Some(Duration::from_secs(5)))
         .unwrap();
-    let page = "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(100);
+    let page = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(100);
     while stalled.write_all(page.as_bytes()).is_ok() {} // until it is let go, or both sides are full
     settle(&app);
     let before = holds(&app);

@@ -32,7 +32,7 @@ fn a_wrong_expression_is_named_with_its_key_and_line() {
     let feed = "[feeds.f]\nfollow = \"note\"\ntargets = [{ collection = \"note\", where = \"rkey == '1'\" }]\n";
     refused(feed, "feeds.f.targets.0.where");
     let lookup = "requires = [{ path = \"a\", in = \"nota\", field = \"b\" }]\n";
-    refused(lookup, "line 5: collections.note.requires: \"nota\"");
+    refused(lookup, "line 5: collections.note.requires.0: \"nota\"");
 }
 
 #[test]
@@ -68,11 +68,28 @@ fn a_record_that_breaks_a_rule_is_a_dead_letter_that_says_all() {
     assert_eq!(letter.path, ["start"]);
     assert_eq!(
         (letter.expected.as_str(), letter.received.as_str()),
-        ("record.start < record.end", "5")
+        ("start < end", "5")
     );
     assert_eq!((letter.rkey.as_str(), letter.cursor), ("3", 7));
     assert!(letter.raw.contains("\"end\":2") && !letter.cid.is_empty());
     assert!(!desk.has(ALICE, "note", "3"));
+}
+
+#[test]
+fn a_rule_over_a_list_names_the_element_that_breaks_it() {
+    let desk = Desk::new(&format!(
+        "{NOTE}[[collections.note.rule]]\nname = \"spans\"\n\
+         expect = \"record.lines.all(l, l.spans.all(s, s.from < s.to))\"\nmessage = \"a span must begin before it ends\"\npath = \"lines\"\n"
+    ));
+    let body = r#"{"lines":[{"spans":[]},{"spans":[{"from":1,"to":2},{"from":9,"to":4}]}]}"#;
+    assert_eq!(desk.put(ALICE, "note", "1", body).accounting.dead, 1);
+    let letter = desk.letter();
+    assert_eq!(letter.path, ["lines", "1", "spans", "1"]);
+    assert_eq!(letter.received, r#"{"to":4,"from":9}"#);
+    assert_eq!(
+        letter.expected,
+        "lines[1].spans[1].from < lines[1].spans[1].to"
+    );
 }
 
 #[test]

@@ -365,3 +365,32 @@ async fn what_is_asked_wrongly_is_refused_with_what_is_accepted() {
     );
     semble.0.river.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_filter_asks_for_nothing_and_lists_may_have_brackets() {
+    let Some(semble) = Semble::start().await else {
+        return;
+    };
+    semble.follow("3kf1", ANN);
+    semble.card(ANN, "3kc1", 0, "article", None);
+    semble.card(ANN, "3kc2", 600, "video", None);
+    let all: &[&[&str]] = &[&["3kc2"], &["3kc1"]];
+    semble.shows("&urlType=&source=&activityTypes=", all).await;
+    semble.shows("&urlType=article&source=", &[&["3kc1"]]).await;
+    for query in [
+        "&activityTypes[]=CARD_COLLECTED",
+        "&activityTypes[]=CARD_COLLECTED&activityTypes[]=CONNECTION_CREATED",
+        "&activityTypes%5B%5D=CARD_COLLECTED",
+        "&activityTypes[]=",
+    ] {
+        semble.shows(query, all).await;
+    }
+    semble
+        .shows("&activityTypes[]=CONNECTION_CREATED", &[])
+        .await;
+    let (status, answer) = semble
+        .0
+        .get(&format!("{FEED}?actor={READER}&urlType[]=a"))
+        .await;
+    assert_eq!((status, &answer["error"]), (400, &json!("InvalidRequest")));
+}

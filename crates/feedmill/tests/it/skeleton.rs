@@ -221,3 +221,83 @@ fn a_token_is_taken_once_however_many_show_it_at_the_same_time() {
         assert_eq!(taken, 1, "{answers:?}");
     }
 }
+
+/// A feed of posts and reposts.
+fn reposting(memory_mib: u32, plc_url: &str) -> String {
+    format!(
+        r#"
+namespace = "com.example"
+[collections.follow]
+collection = "app.bsky.graph.follow"
+validate = false
+[collections.post]
+collection = "app.bsky.feed.post"
+validate = false
+[collections.repost]
+collection = "app.bsky.feed.repost"
+validate = false
+[feeds.timeline]
+targets = ["post", "repost"]
+mixed = true
+publish_as = "{FEED}"
+[timelines]
+memory_mib = {memory_mib}
+[serve]
+public_url = "https://feeds.example"
+[intake]
+plc_url = "{plc_url}"
+[identity]
+allow_private = false
+"#
+    )
+}
+
+/// A post that somebody else wrote.
+const OTHER: &str = "at://did:plc:other/app.bsky.feed.post/elsewhere";
+
+/// A post and, later, reposts of a post, of something else and of nothing; all by one whom the reader follows.
+fn reposts() -> Vec<Kept> {
+    let thing = "at://did:plc:other/com.example.thing/1";
+    let kept = |kind, rkey: &str, mut body: Value, day: u8| -> Kept {
+        body["createdAt"] = format!("2026-01-0{day}T00:00:00Z").into();
+        (AUTHOR, kind, rkey.to_owned(), body)
+    };
+    let repost = |rkey: &str, body, day| kept("app.bsky.feed.repost", rkey, body, day);
+    let follow = json!({ "subject": AUTHOR });
+    vec![
+        kept("app.bsky.feed.post", "p1", json!({"text": "x"}), 1),
+        repost("r2", json!({"subject": {"uri": OTHER, "cid": "bafy"}}), 2),
+        // A client can show nothing of these two.
+        repost("r3", json!({"subject": {"uri": thing, "cid": "bafy"}}), 3),
+        repost("r4", json!({}), 4),
+        (READER, "app.bsky.graph.follow", "1".into(), follow),
+    ]
+}
+
+#[test]
+fn a_repost_is_its_subjects_post_with_the_repost_as_reason() {
+    let key = SigningKey::k256([7; 32]).unwrap();
+    let directory = Directory::start(key.clone());
+    for memory_mib in [0, 64] {
+        let app = App::start_on(&reposting(memory_mib, &directory.url), &reposts());
+        // The second time, where there is memory, the reader's timeline is there.
+        for _ in 0..2 {
+            let (status, page) = ask(&app, "", Some(&jwt(&key, |_| {})));
+            assert_eq!(status, 200, "{page}");
+            let expected = json!({"feed": [
+                {"post": OTHER, "reason": {
+                    "$type": "app.bsky.feed.defs#skeletonReasonRepost",
+                    "repost": format!("at://{AUTHOR}/app.bsky.feed.repost/r2"),
+                }},
+                {"post": format!("at://{AUTHOR}/app.bsky.feed.post/p1")},
+            ]});
+            assert_eq!(page, expected);
+        }
+        // A page counts what the feed holds, so one may be shorter than asked for, and goes on.
+        let (_, page) = ask(&app, "&limit=2", Some(&jwt(&key, |_| {})));
+        assert_eq!(page["feed"], json!([]));
+        let more = format!("&limit=2&cursor={}", page["cursor"].as_str().unwrap());
+        let (_, page) = ask(&app, &more, Some(&jwt(&key, |_| {})));
+        assert_eq!(page["feed"].as_array().unwrap().len(), 2, "{page}");
+    }
+}

@@ -83,6 +83,7 @@ impl Bench {
                 verdict,
             }],
             frame: Default::default(),
+            seq: 0,
             was_held: false,
             live: true,
         })

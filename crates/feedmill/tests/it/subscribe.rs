@@ -255,6 +255,8 @@ async fn the_same_comes_as_server_sent_events_and_resumes_by_the_last_id() {
     };
     let mut response = open(None).await;
     assert_eq!(response.headers()["content-type"], "text/event-stream");
+    // A proxy such as nginx passes each event on at once.
+    assert_eq!(response.headers()["x-accel-buffering"], "no");
     let mut heard = String::new();
     let event = event(&mut response, &mut heard).await;
     assert_eq!(event.0, "start");

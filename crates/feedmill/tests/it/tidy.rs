@@ -9,6 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use feedmill::condition::Condition;
+
 const LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 const FILE_BYTES_MAX: u64 = 500_000;
@@ -97,10 +99,15 @@ fn modules_only_look_upstream() {
     let mut against = Vec::new();
     for lib_path in files().iter().filter(|path| path.ends_with("/src/lib.rs")) {
         let lib = read(lib_path);
-        let of_the_river = lib_path == "crates/feedmill/src/lib.rs";
+        let ordered = [
+            "crates/decide/src/lib.rs",
+            "crates/feedmill/src/lib.rs",
+            "crates/replicate/src/lib.rs",
+            "crates/store/src/lib.rs",
+        ];
         assert!(
-            !of_the_river || lib.contains("names only modules above it"),
-            "the river lost its rule"
+            !ordered.contains(&lib_path.as_str()) || lib.contains("names only modules above it"),
+            "{lib_path} lost its rule"
         );
         if !lib.contains("names only modules above it") {
             continue;
@@ -126,6 +133,85 @@ fn modules_only_look_upstream() {
         }
     }
     none("flow turned back", against);
+}
+
+/// What reaches another host, and the files that may use it, each with its reason.
+const ASKING: &[(&str, &[(&str, &str)])] = &[
+    (
+        "reqwest",
+        &[
+            (
+                "crates/feedmill/src/reach/fetch.rs",
+                "the fetcher: every request to a host that somebody else named",
+            ),
+            (
+                "crates/feedmill/src/oracle.rs",
+                "asks the server that its own caller started",
+            ),
+        ],
+    ),
+    (
+        "hickory",
+        &[("crates/feedmill/src/reach/names.rs", "the fetcher's DNS")],
+    ),
+    (
+        "lookup_host",
+        &[("crates/feedmill/src/reach/names.rs", "the fetcher's names")],
+    ),
+    (
+        "TcpStream::connect",
+        &[
+            (
+                "crates/feedmill/src/reach/mod.rs",
+                "the fetcher's connections",
+            ),
+            (
+                "crates/feedmill/src/source/socket.rs",
+                "a stream that the operator named",
+            ),
+            (
+                "crates/feedmill/src/cli/bench/load.rs",
+                "asks the server that the bench started",
+            ),
+            (
+                "crates/feedmill/src/cli/bench/redis.rs",
+                "asks the Redis that the bench started",
+            ),
+        ],
+    ),
+    (
+        "connect_async",
+        &[
+            (
+                "crates/feedmill/src/source/log.rs",
+                "a log that the operator named",
+            ),
+            (
+                "crates/replicate/src/peer.rs",
+                "a log that the operator named",
+            ),
+        ],
+    ),
+];
+
+/// A request outside the fetcher has no limits, and an answer that is taken whole has no size.
+#[test]
+fn only_the_fetcher_reaches_hosts_that_others_name() {
+    let mut found = Vec::new();
+    for (path, text) in rust_files() {
+        let in_source = path.starts_with("crates/") && path.contains("/src/");
+        if !in_source || path.contains("/src/tests") {
+            continue;
+        }
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        for (word, files) in ASKING {
+            let may = files.iter().any(|(known, _)| *known == path);
+            if code.contains(word) && !may {
+                found.push(format!("{path}: {word}; use reach::fetch::Fetcher"));
+            }
+        }
+    }
+    none("requests outside the fetcher", found);
 }
 
 /// A file that no `mod` line reaches is neither compiled nor tested.
@@ -154,16 +240,28 @@ fn manifest(member: &str) -> toml::Table {
 
 #[test]
 fn the_diamond_of_crates_keeps_its_shape() {
-    let siblings = ["record", "timeline", "blocklog", "sim", "feedmill"];
+    let siblings = [
+        "record",
+        "decide",
+        "store",
+        "timeline",
+        "blocklog",
+        "replicate",
+        "sim",
+        "feedmill",
+    ];
     let folders: BTreeSet<String> = fs::read_dir(root().join("crates"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    assert_eq!(folders, siblings.map(str::to_owned).into(), "five crates");
+    assert_eq!(folders, siblings.map(str::to_owned).into(), "eight crates");
     for (member, may) in [
         ("record", &[][..]),
+        ("decide", &["record"]),
+        ("store", &["decide"]),
         ("timeline", &[]),
         ("blocklog", &[]),
+        ("replicate", &["blocklog", "record"]),
         ("sim", &["record"]),
     ] {
         for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
@@ -181,7 +279,7 @@ fn the_diamond_of_crates_keeps_its_shape() {
 
 #[test]
 fn the_pure_crates_have_no_runtime_no_database_and_no_server() {
-    for member in ["record", "timeline", "blocklog"] {
+    for member in ["record", "decide", "timeline", "blocklog"] {
         let tree = Command::new(env!("CARGO"))
             .args([
                 "tree",
@@ -417,11 +515,27 @@ fn metric_names(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
+fn every_condition_is_explained_and_has_an_alert_that_is_tested() {
+    let codes: Vec<&str> = Condition::ALL.iter().map(|one| one.code()).collect();
+    let explained = cells(&read("docs/operations.md"), "## Conditions");
+    assert_eq!(explained, codes, "docs/operations.md and condition.rs");
+    let (rules, proofs) = (read("deploy/alerts.yml"), read("deploy/alerts_test.yml"));
+    for code in codes {
+        let series = format!("feedmill_condition{{condition=\"{code}\"}}");
+        let rule = format!("expr: {series} == 1 or absent({series})");
+        assert!(rules.contains(&rule), "deploy/alerts.yml lacks {rule}");
+        // While it holds, and without samples.
+        let fires = |labels: &str| proofs.contains(&format!("condition: {code}{labels} }}"));
+        assert!(fires(", instance: a, job: feedmill"), "no test: {code}");
+        assert!(fires(""), "no test without samples: {code}");
+    }
+}
+
+#[test]
 fn every_metric_is_explained_and_every_explained_metric_exists() {
-    let all: BTreeSet<String> = feedmill::metrics::ALL
-        .iter()
-        .map(|(name, _)| (*name).to_owned())
-        .collect();
+    let of_feedmill = feedmill::metrics::ALL.iter().map(|(name, _)| *name);
+    let of_the_log = replicate::metrics::ALL.iter().map(|(name, _, _)| *name);
+    let all: BTreeSet<String> = of_feedmill.chain(of_the_log).map(str::to_owned).collect();
     let explained: BTreeSet<String> = cells(&read("docs/operations.md"), "## Metrics")
         .into_iter()
         .collect();

@@ -28,7 +28,7 @@ async fn network(seed: u64) -> Network {
 }
 
 /// Waits until the server shows every feed as the model has it; fails if it never does.
-async fn equal(network: &Network, home: &Home, since_us: i64, lives: &mut [&mut Life]) {
+pub(crate) async fn equal(network: &Network, home: &Home, since_us: i64, lives: &mut [&mut Life]) {
     let status = home.settled(network.last_seq(), lives).await;
     adds_up(&status.expect("both live")["accounting"]);
     let oracle = Oracle::new(network, home.address.clone(), since_us).hasty();

@@ -1,14 +1,17 @@
 //! Rings that change under a page, though no change in the journal concerns it.
 //!
 //! Fan-outs and sweeps enter nothing: they change no page. But they move the numbers that a page
-//! is walking, and give their place to others. Only the turn of the ring tells.
+//! is walking, and give their place to others. Only the version of the ring tells.
 
 use super::*;
-use crate::feed::FeedWriter;
+use crate::accounts::Accounts;
+use crate::feed::{Feed, FeedWriter};
 use crate::lane::NewRecord;
 use crate::ring::RingWalk;
 use crate::settings::{FeedSpec, Settings, TargetSpec};
 use crate::sweep::{Due, Sweep};
+use sdd::Guard;
+use std::sync::Arc;
 
 const FIRST_READER: u32 = 100;
 const NOW_US: i64 = 1_000_000;
@@ -25,12 +28,17 @@ struct Scene {
 
 impl Scene {
     fn new(items_max: usize, readers: u32) -> Self {
+        Self::with(items_max, readers, 1_000)
+    }
+
+    fn with(items_max: usize, readers: u32, scan_above: usize) -> Self {
         let spec = FeedSpec {
             targets: vec![TargetSpec { items_max }],
             include_self: false,
         };
         let settings = Settings {
             sync_threshold: 0, // every push is a fan-out's
+            scan_above,
             ..Settings::default()
         };
         let mut writer = FeedWriter::new(&spec, &settings, 0);
@@ -89,36 +97,38 @@ impl Scene {
     #[track_caller]
     fn check(&mut self, slot: u32, change: impl FnOnce(&mut Self)) {
         let feed = Arc::clone(&self.writer.feed);
-        let guard = Guard::new();
-        let since = feed.journal.stands();
-        let request = Request {
-            feed: 0,
-            target: Target::One(0),
-            reader: KeyId(FIRST_READER + slot),
-            before: None,
-            limit: 100,
-            now_us: NOW_US,
-        };
-        let reading = Reading {
-            accounts: &Accounts::default(),
-            position: 0,
-            page_scan_max: 1_000,
-            window_scan_max: 1_000,
-            guard: &guard,
-        };
-        let attempt = feed.read(&request, &reading);
+        let (guard, accounts) = (Guard::new(), Accounts::default());
+        let mut witness = Witness::new(&feed, &accounts, &guard);
+        read(&request(slot, 100), &READING, &mut witness);
         let walk = walk(&feed, slot, &guard);
         let before: Vec<u32> = walk.clone().collect();
-        assert!(attempt.leans.are_still(&guard), "nothing is changed yet");
+        assert!(witness.holds(), "nothing is changed yet");
 
         change(self);
 
         let amid: Vec<u32> = walk.collect();
         let after: Vec<u32> = self::walk(&feed, slot, &guard).collect();
         assert!(amid != before && amid != after, "it disturbs nobody");
-        let concerns = |change| attempt.is_concerned(change);
-        assert!(feed.journal.is_quiet(since, concerns), "the journal tells");
-        assert!(!attempt.leans.are_still(&guard), "{amid:?} is believed");
+        assert!(witness.is_quiet(), "the journal tells");
+        assert!(!witness.is_unmoved(), "{amid:?} is believed");
+    }
+}
+
+const READING: Reading = Reading {
+    position: 0,
+    page_scan_max: 1_000,
+    window_scan_max: 1_000,
+};
+
+/// The newest of the reader of a slot.
+fn request(slot: u32, limit: usize) -> Request<'static> {
+    Request {
+        feed: 0,
+        target: Target::One(0),
+        reader: KeyId(FIRST_READER + slot),
+        before: None,
+        limit,
+        now_us: NOW_US,
     }
 }
 
@@ -195,4 +205,79 @@ fn a_page_notices_a_sweep_that_builds_its_ring_anew_after_an_unfollow() {
     scene.writer.unfollow(1, reader, QUIET, &Guard::new());
     scene.writer.feed.journal.close();
     scene.check(1, Scene::sweep_rings);
+}
+
+/// A key that is pulled from now on, and a ring that is built without it: the rings of two instants,
+/// though the page looks at its ring only once.
+#[test]
+fn a_page_notices_that_other_keys_are_merged_than_those_it_asked_for() {
+    let mut scene = neighbours();
+    let feed = Arc::clone(&scene.writer.feed);
+    let (guard, accounts) = (Guard::new(), Accounts::default());
+    let mut witness = Witness::new(&feed, &accounts, &guard);
+    read(&request(1, 100), &READING, &mut witness);
+    assert!(witness.holds(), "nothing is changed yet");
+    scene.writer.audience.not_pushed(1, Some(NOW_US));
+    assert!(witness.is_quiet(), "the journal tells");
+    assert!(!witness.is_unmoved());
+}
+
+/// The reader leaves and another is given its slot, after the page found the slot and before it
+/// looks at the ring, which has one version from then on.
+#[test]
+fn a_page_notices_that_its_slot_is_of_another_reader() {
+    let mut scene = neighbours();
+    let feed = Arc::clone(&scene.writer.feed);
+    let (guard, accounts) = (Guard::new(), Accounts::default());
+    let mut witness = Witness::new(&feed, &accounts, &guard);
+    let active = witness.active(FIRST_READER + 1).unwrap();
+
+    scene.writer.hibernate(active.slot, &guard);
+    scene.writer.step_leaving(10_000);
+    let (next, follows) = (FIRST_READER + 9, KeyList::new([KeyId(2)]));
+    scene
+        .writer
+        .register(next, &follows, &KeyList::default(), 0, NOW_US);
+    scene.writer.step_joining(10_000);
+    assert_eq!(feed.readers.slot_of(next), Some(active.slot));
+
+    let index = index_of(0, &mut witness).unwrap();
+    assert!(matches!(witness.ring(index, active.slot), Look::Open(_)));
+    assert!(witness.is_quiet(), "the journal tells");
+    assert!(!witness.is_unmoved(), "the ring of another is believed");
+}
+
+/// A walk of the window meets records of all keys, and of those that the reader does not follow
+/// the journal tells the page nothing. The oldest leaves the window, is freed, and its number is
+/// given to another record before the walk arrives at it.
+#[test]
+fn a_walk_of_the_window_notices_that_a_number_it_will_meet_is_of_another_record() {
+    const OTHERS: u32 = 60;
+    let mut scene = Scene::with(64, 1, 1);
+    scene.post(OTHERS, 1);
+    scene.post(0, 5); // in one block with it
+    let feed = Arc::clone(&scene.writer.feed);
+    let (guard, accounts) = (Guard::new(), Accounts::default());
+    let mut witness = Witness::new(&feed, &accounts, &guard);
+    let read = read(&request(0, 2), &READING, &mut witness);
+    assert!(matches!(read, Read::Page(_)), "{read:?}");
+    let records = &feed.lanes[0].records;
+    let mut walk = feed.lanes[0].window.walk(None, records, &guard);
+    assert!(witness.holds(), "nothing is changed yet");
+
+    let oldest = feed.lanes[0].window.oldest(&guard).unwrap();
+    assert!(scene.writer.lanes[0].evict(&guard));
+    scene.writer.lanes[0].bury(oldest, &feed.journal, &guard);
+    feed.journal.close();
+    assert!(witness.holds(), "the number is free, and its row as it was");
+    scene.post(OTHERS, 1);
+
+    let last = walk.by_ref().last();
+    assert_eq!(last, Some(oldest));
+    assert_eq!(records.row(oldest).unwrap().id, scene.posts - 1);
+    assert!(witness.is_quiet(), "the journal tells");
+    assert!(
+        !witness.is_unmoved(),
+        "the row of another record is believed"
+    );
 }

@@ -18,7 +18,7 @@ mod random;
 mod world;
 
 use apply::{apply, put, put_all};
-use random::{KEYS, READERS, Random};
+use random::{KEYS, READERS, Random, Theme};
 use std::collections::{BTreeMap, VecDeque};
 use timeline::{
     Cold, KeyId, KeyList, Moment, Page, Position, Read, RecordId, Registered, Request, Settings,
@@ -55,6 +55,7 @@ impl Loaded {
 struct Bench {
     random: Random,
     settings: Settings,
+    theme: Theme,
     engine: Timelines,
     store: World,
     drawn: World,
@@ -82,12 +83,18 @@ struct Tally {
     pulled: u64,
     hibernated: u64,
     sweeps: u64,
+    /// Pages with equal times, of readers with merged keys.
+    ties: u64,
+    /// Mixed pages of indexes with different floors.
+    floors: u64,
+    /// The longest queue of fan-outs.
+    queue: u64,
 }
 
 impl Bench {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
-        let settings = random::settings(&mut random);
+        let (settings, theme) = random::settings(&mut random);
         let store = World {
             include_self: settings
                 .feeds
@@ -103,6 +110,7 @@ impl Bench {
         Self {
             random,
             settings,
+            theme,
             engine,
             drawn: store.clone(),
             store,
@@ -122,7 +130,7 @@ impl Bench {
             40..65 => self.draw(),
             65..85 => self.read_any(),
             85..97 => {
-                let work = self.random.pick(&[1, 2, 8, 10_000]);
+                let work = self.theme.work(&mut self.random);
                 self.engine.step(self.now_us, work);
             }
             97 => {
@@ -131,7 +139,7 @@ impl Bench {
             }
             98 => self.now_us += self.random.pick(&[1_000_000, 100_000_000, 700_000_000]),
             _ => {
-                if self.random.one_in(8) {
+                if self.theme == Theme::Floors || self.random.one_in(8) {
                     self.restart();
                 }
             }
@@ -144,12 +152,13 @@ impl Bench {
         let change = random::change(
             &mut self.random,
             &self.store,
-            &self.settings,
+            (&self.settings, self.theme),
             self.serial,
             self.now_us,
         );
         self.store.apply(&change);
         self.waiting.push_back(change);
+        self.tally.queue = self.tally.queue.max(self.engine.stats().fanouts as u64);
         if self.waiting.len() > 8 || self.random.one_in(2) {
             self.draw();
         }
@@ -246,6 +255,7 @@ impl Bench {
         match read {
             Read::Page((page, uris)) => {
                 self.judge(&request, &expected, &page, &uris);
+                self.note(&request, &page);
                 page.next
             }
             Read::Sparse => {
@@ -300,6 +310,19 @@ impl Bench {
         if next.is_some() {
             assert_eq!(entries.len(), request.limit, "short page: {request:?}");
         }
+    }
+
+    /// Notes what is seldom met.
+    fn note(&mut self, request: &Request<'_>, page: &Page) {
+        let (engine, feed) = (&self.engine, request.feed);
+        let reader = engine.inspect(feed, 0, request.reader);
+        let merges = reader.is_some_and(|seen| !seen.merged.is_empty());
+        let mut pairs = page.entries.windows(2);
+        let tied = pairs.any(|pair| pair[0].time_us == pair[1].time_us);
+        self.tally.ties += u64::from(merges && tied);
+        let (one, other) = (engine.floor_us(feed, 0), engine.floor_us(feed, 1));
+        let differ = other.is_some() && one != other && request.target == Target::Mixed;
+        self.tally.floors += u64::from(differ && !page.entries.is_empty());
     }
 
     /// The store may be asked only for what the window does not hold.
@@ -499,7 +522,7 @@ fn every_page_equals_the_model_and_every_timeline_is_complete_above_its_floor() 
     } else {
         steps.div_ceil(STEPS_PER_WORLD)
     };
-    let mut totals = [0u64; 13];
+    let mut totals = [0u64; 16];
     for world in 0..worlds {
         let seed = first.unwrap_or(world);
         let run = std::panic::catch_unwind(|| {
@@ -527,19 +550,27 @@ fn every_page_equals_the_model_and_every_timeline_is_complete_above_its_floor() 
             t.pulled,
             t.hibernated,
             t.sweeps,
+            t.ties,
+            t.floors,
         ];
         for (total, seen) in totals.iter_mut().zip(seen) {
             *total += seen;
         }
+        totals[15] = totals[15].max(t.queue);
     }
     println!(
         "rings, pages, cold pages, below, stale, full, sparse, completeness checks, restarts, pushes, pulled, \
-         hibernated, sweeps: {totals:?}"
+         hibernated, sweeps, ties with merged keys, different floors, longest queue: {totals:?}"
     );
     if first.is_none() && steps >= 100_000 {
         assert!(
             totals.iter().all(|&total| total > 0),
             "a kind of answer was never seen: {totals:?}"
+        );
+        let [.., ties, floors, queue] = totals;
+        assert!(
+            ties > 300 && floors > 300 && queue > 50,
+            "what is seldom met was hardly seen: {totals:?}"
         );
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use timeline::{KeyId, Page, Pages, Position, Read, Request, Settings, Target, Timelines};
 
 use crate::apply::{apply, put_all};
-use crate::random::{self, READERS, Random};
+use crate::random::{self, READERS, Random, Theme};
 use crate::world::{Change, Post, World};
 use crate::{Loaded, lanes, position, with_uris};
 
@@ -25,6 +25,7 @@ const WISHES_MAX: usize = 8;
 struct Scene {
     pages: Pages,
     settings: Settings,
+    theme: Theme,
     /// The world at each position that can be seen, the last one perhaps not yet.
     history: Mutex<Vec<Arc<World>>>,
     /// Readers that want to be registered.
@@ -68,7 +69,8 @@ impl Scene {
             let mut posts: Vec<Post> = Vec::new();
             for _ in 0..random.pick(&[1, 1, 1, 2, 3, 5]) {
                 serial += 1;
-                let change = random::change(&mut random, &world, &self.settings, serial, now_us);
+                let setup = (&self.settings, self.theme);
+                let change = random::change(&mut random, &world, setup, serial, now_us);
                 world.apply(&change);
                 engine.begin(world.position);
                 match change {
@@ -98,7 +100,7 @@ impl Scene {
             engine.register(feed, KeyId(reader), &loaded.cold(), now_us);
         }
         for _ in 0..random.below(4) {
-            let work = random.pick(&[1, 2, 8, 10_000]);
+            let work = self.theme.work(random);
             engine.step(now_us, work);
         }
         if random.one_in(40) {
@@ -245,7 +247,7 @@ impl Drop for End<'_> {
 /// One world; how often each kind of page was seen.
 fn run(seed: u64) -> [u64; 4] {
     let mut random = Random(seed);
-    let settings = random::settings(&mut random);
+    let (settings, theme) = random::settings(&mut random);
     let include_self = settings.feeds.iter().map(|feed| feed.include_self);
     let world = World {
         include_self: include_self.collect(),
@@ -258,6 +260,7 @@ fn run(seed: u64) -> [u64; 4] {
     let scene = Scene {
         pages: engine.pages(),
         settings,
+        theme,
         history: Mutex::new(vec![Arc::new(world)]),
         wishes: Mutex::new(Vec::new()),
         done: AtomicBool::new(false),

@@ -5,7 +5,7 @@
 //! Never: a dependency on anything but the seed.
 
 use super::world::{Change, Post, World};
-use timeline::{FeedSpec, RECORD_BYTES, Settings, TargetSpec};
+use timeline::{FeedSpec, Settings, TargetSpec};
 
 pub(crate) const READERS: u32 = 7;
 pub(crate) const KEYS: u32 = 14;
@@ -36,8 +36,48 @@ impl Random {
     }
 }
 
+/// What a world has more of than plain chance would give it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Theme {
+    Any,
+    /// Equal times, and keys that are pulled: at every floor the URI decides.
+    Ties,
+    /// Two indexes of one feed, most records in one of them: their floors differ.
+    Floors,
+    /// A fan-out in the background for every record, and little time for them.
+    Queues,
+}
+
+impl Theme {
+    /// An amount of background work.
+    pub(crate) fn work(self, random: &mut Random) -> usize {
+        match self {
+            Self::Queues => random.pick(&[1, 1, 1, 2, 2, 8, 10_000]),
+            _ => random.pick(&[1, 2, 8, 10_000]),
+        }
+    }
+}
+
 /// Settings small enough that every way of answering is taken.
-pub(crate) fn settings(random: &mut Random) -> Settings {
+pub(crate) fn settings(random: &mut Random) -> (Settings, Theme) {
+    let any = any_settings(random);
+    let theme = random.pick(&[
+        Theme::Any,
+        Theme::Any,
+        Theme::Ties,
+        Theme::Floors,
+        Theme::Queues,
+    ]);
+    let settings = match theme {
+        Theme::Any => any,
+        Theme::Ties => ties(random, any),
+        Theme::Floors => floors(random, any),
+        Theme::Queues => queues(random, any),
+    };
+    (settings, theme)
+}
+
+fn any_settings(random: &mut Random) -> Settings {
     let feeds = (0..1 + random.below(2))
         .map(|_| FeedSpec {
             targets: (0..1 + random.below(2))
@@ -48,7 +88,7 @@ pub(crate) fn settings(random: &mut Random) -> Settings {
             include_self: random.one_in(3),
         })
         .collect();
-    let settings = Settings {
+    Settings {
         feeds,
         pull_above: random.pick(&[0, 1, 2, 3, 5, 1_000]),
         scan_above: random.pick(&[1, 3, 5, 1_000, 1_000]),
@@ -56,28 +96,58 @@ pub(crate) fn settings(random: &mut Random) -> Settings {
         ttl_us: random.pick(&[60_000_000, 600_000_000, 1_000_000_000_000]),
         page_scan_max: random.pick(&[1, 3, 10_000, 10_000, 10_000]),
         window_scan_max: random.pick(&[1, 4, 10_000]),
-        window_bytes_max: RECORD_BYTES * random.pick(&[5, 20, 60, 100_000, 100_000]),
+        window_records_max: random.pick(&[5, 20, 60, 100_000, 100_000]),
         reader_bytes_max: random.pick(&[5_000, 1 << 30, 1 << 30, 1 << 30]),
         fanout_jobs_max: random.pick(&[0, 1, 3, 100]),
         removed_max: random.pick(&[1, 5, 30]),
         changes_max: random.pick(&[1, 3, 100]),
-    };
-    if random.one_in(3) {
-        return all_fanned_out(settings);
+        ..Settings::default()
     }
-    settings
+}
+
+/// The same with rings of few entries that are full soon, and keys that are pulled.
+fn ties(random: &mut Random, mut settings: Settings) -> Settings {
+    for target in settings.feeds.iter_mut().flat_map(|feed| &mut feed.targets) {
+        target.items_max = random.pick(&[1, 2, 3, 5]);
+    }
+    Settings {
+        pull_above: random.pick(&[0, 1, 1, 2]),
+        scan_above: 1_000,
+        ttl_us: 1_000_000_000_000,
+        page_scan_max: 10_000,
+        reader_bytes_max: 1 << 30,
+        ..settings
+    }
+}
+
+/// The same with one feed of two indexes, and a small window that they share.
+fn floors(random: &mut Random, settings: Settings) -> Settings {
+    let target = |items_max| TargetSpec { items_max };
+    Settings {
+        feeds: vec![FeedSpec {
+            targets: vec![
+                target(random.pick(&[1, 2, 9, 40])),
+                target(random.pick(&[1, 3, 40])),
+            ],
+            include_self: random.one_in(3),
+        }],
+        page_scan_max: 10_000,
+        window_records_max: random.pick(&[5, 10, 20, 60]),
+        reader_bytes_max: 1 << 30,
+        ..settings
+    }
 }
 
 /// The same with a fan-out in the background for every record, and room for all readers: in few
 /// worlds of plain chance two pushes wait together.
-fn all_fanned_out(settings: Settings) -> Settings {
+fn queues(random: &mut Random, settings: Settings) -> Settings {
     Settings {
         pull_above: 1_000,
         scan_above: 1_000,
         sync_threshold: 0,
         ttl_us: 1_000_000_000_000,
         reader_bytes_max: 1 << 30,
-        fanout_jobs_max: 100,
+        fanout_jobs_max: random.pick(&[100, 1_000]),
         ..settings
     }
 }
@@ -86,7 +156,7 @@ fn all_fanned_out(settings: Settings) -> Settings {
 pub(crate) fn change(
     random: &mut Random,
     world: &World,
-    settings: &Settings,
+    (settings, theme): (&Settings, Theme),
     serial: u64,
     now_us: i64,
 ) -> Change {
@@ -94,10 +164,10 @@ pub(crate) fn change(
     let reader = random.below(u64::from(READERS)) as u32;
     let key = random.below(u64::from(KEYS)) as u32;
     match random.below(100) {
-        0..45 => Change::Put(post(random, settings, serial, now_us)),
+        0..45 => Change::Put(post(random, (settings, theme), serial, now_us)),
         45..52 => match existing(random, world) {
-            Some(old) => Change::Put(edited(random, old, now_us)),
-            None => Change::Put(post(random, settings, serial, now_us)),
+            Some(old) => Change::Put(edited(random, theme, old, now_us)),
+            None => Change::Put(post(random, (settings, theme), serial, now_us)),
         },
         52..60 => match existing(random, world) {
             Some(old) => Change::Delete(old.id),
@@ -133,7 +203,11 @@ fn existing(random: &mut Random, world: &World) -> Option<Post> {
 }
 
 /// Live, late, very late, in the future, and often equal to another's.
-fn time(random: &mut Random, now_us: i64) -> i64 {
+fn time(random: &mut Random, theme: Theme, now_us: i64) -> i64 {
+    if theme == Theme::Ties && !random.one_in(10) {
+        let recent_us = now_us / 50_000_000 * 50_000_000;
+        return recent_us - random.pick(&[0, 0, 0, 50_000_000]);
+    }
     match random.below(20) {
         0..10 => now_us,
         10..14 => now_us - random.below(5) as i64,
@@ -164,9 +238,17 @@ fn tid(number: u64) -> String {
         .collect()
 }
 
-fn post(random: &mut Random, settings: &Settings, serial: u64, now_us: i64) -> Post {
+fn post(
+    random: &mut Random,
+    (settings, theme): (&Settings, Theme),
+    serial: u64,
+    now_us: i64,
+) -> Post {
     let feed = random.below(settings.feeds.len() as u64) as usize;
-    let target = random.below(settings.feeds[feed].targets.len() as u64) as usize;
+    let target = match theme {
+        Theme::Floors => usize::from(random.one_in(6)),
+        _ => random.below(settings.feeds[feed].targets.len() as u64) as usize,
+    };
     let author = random.below(u64::from(KEYS)) as u32;
     // Names of different length, so that a shorter one is a prefix of a longer.
     let did = format!("did:plc:{}", "a".repeat(author as usize / 2 + 1));
@@ -179,18 +261,18 @@ fn post(random: &mut Random, settings: &Settings, serial: u64, now_us: i64) -> P
         feed,
         target,
         id: serial,
-        time_us: time(random, now_us),
+        time_us: time(random, theme, now_us),
         uri: format!("at://{did}/c{feed}{target}/{name}"),
         author,
         keys: keys(random, author),
     }
 }
 
-fn edited(random: &mut Random, old: Post, now_us: i64) -> Post {
+fn edited(random: &mut Random, theme: Theme, old: Post, now_us: i64) -> Post {
     let author = old.author;
     match random.below(4) {
         0 => Post {
-            time_us: time(random, now_us),
+            time_us: time(random, theme, now_us),
             ..old
         },
         1 => Post {
@@ -200,7 +282,7 @@ fn edited(random: &mut Random, old: Post, now_us: i64) -> Post {
         // The same again: a replay.
         2 => old,
         _ => Post {
-            time_us: time(random, now_us),
+            time_us: time(random, theme, now_us),
             keys: keys(random, author),
             ..old
         },

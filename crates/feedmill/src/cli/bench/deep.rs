@@ -23,7 +23,7 @@ const LIMIT: usize = 50;
 const PAGES: usize = 60;
 const BEGUN_US: i64 = 1_700_000_000_000_000;
 
-const CONFIG: &str = r#"
+pub(super) const CONFIG: &str = r#"
 namespace = "com.example"
 [collections.follow]
 collection = "app.bsky.graph.follow"
@@ -44,7 +44,11 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
     let store = store::open(&config)?;
     let records = scaled(RECORDS, scale).max(DEPTH * 40);
     let mut posts = Posts::create(&folder.join("baseline.db"))?;
-    fill(&*store, &mut posts, records)?;
+    fill(
+        &*store,
+        &mut |at, author, time_us| posts.add(at, author, time_us),
+        records,
+    )?;
     posts.follow_each(0, 1..=FOLLOWS)?;
     posts.ready()?;
     let mut query = query(store.plan())?;
@@ -83,12 +87,15 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
     Ok(report)
 }
 
-fn did(author: u32) -> String {
+pub(super) fn did(author: u32) -> String {
     format!("did:plc:{author:024}")
 }
 
+/// Takes each post too: its number, author and time.
+type Also<'a> = &'a mut dyn FnMut(i64, u32, i64) -> Result<(), Ending>;
+
 /// The same posts for both sides, and the reader's follows for the store.
-fn fill(store: &dyn Store, posts: &mut Posts, records: usize) -> Result<(), Ending> {
+pub(super) fn fill(store: &dyn Store, also: Also<'_>, records: usize) -> Result<(), Ending> {
     let plan = store.plan();
     let commit =
         |did: String, rev: u64, nsid: &str, body: String, time_us: i64| -> Result<Item, Ending> {
@@ -112,6 +119,7 @@ fn fill(store: &dyn Store, posts: &mut Posts, records: usize) -> Result<(), Endi
                     }),
                 }],
                 frame: Default::default(),
+                seq: 0,
                 was_held: false,
                 live: true,
             }))
@@ -148,7 +156,7 @@ fn fill(store: &dyn Store, posts: &mut Posts, records: usize) -> Result<(), Endi
             format!("{{\"text\":\"{text}\",\"createdAt\":\"2026-01-01T00:00:00Z\"}}"),
             time_us,
         )?);
-        posts.add(at, author, time_us)?;
+        also(at, author, time_us)?;
         if items.len() == 10_000 || at == records as i64 {
             apply(std::mem::take(&mut items), time_us + 1)?;
         }
@@ -156,7 +164,7 @@ fn fill(store: &dyn Store, posts: &mut Posts, records: usize) -> Result<(), Endi
     Ok(())
 }
 
-fn query(plan: &Arc<Plan>) -> Result<FeedQuery, Ending> {
+pub(super) fn query(plan: &Arc<Plan>) -> Result<FeedQuery, Ending> {
     let feed = plan.feed("timeline").ok_or("no such feed")?;
     let lanes = feed.targets.iter().map(|target| (target.lane, None));
     Ok(FeedQuery {

@@ -14,7 +14,10 @@ use timeline::{Pages, Read, Request};
 use super::Report;
 use super::crowd::{Crowd, Draft};
 use super::fanout::{GIANT_KEY, giant_crowd, giant_readers};
-use crate::fanout::{PATIENCE, TOGETHER_MAX, WORK};
+use crate::fanout::{TOGETHER_MAX, WORK};
+
+/// How long the writer waits for a post before it looks after its background work.
+const PATIENCE: std::time::Duration = std::time::Duration::from_millis(20);
 
 const ROUNDS: usize = 7;
 const POSTS: usize = 400;

@@ -419,6 +419,7 @@ impl World {
                         verdict,
                     }],
                     frame: Default::default(),
+                    seq: 0,
                     was_held: false,
                     live: true,
                 }));

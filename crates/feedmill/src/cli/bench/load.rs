@@ -50,6 +50,16 @@ impl Served {
         count: usize,
         request: &(dyn Fn(&mut Rng) -> String + Sync),
     ) -> Result<Measured, Ending> {
+        self.measure_with(CONNECTIONS, count, request)
+    }
+
+    /// The same with so many requests in flight.
+    pub(super) fn measure_with(
+        &self,
+        connections: usize,
+        count: usize,
+        request: &(dyn Fn(&mut Rng) -> String + Sync),
+    ) -> Result<Measured, Ending> {
         let before = cpu_of(self.child.id())?;
         let next = AtomicUsize::new(0);
         let work = |seed: u64| -> Result<usize, String> {
@@ -64,7 +74,7 @@ impl Served {
         let mut bytes = 0;
         std::thread::scope(|scope| {
             let work = &work;
-            let clients: Vec<_> = (0..CONNECTIONS as u64)
+            let clients: Vec<_> = (0..connections as u64)
                 .map(|number| scope.spawn(move || work(next_seed(number))))
                 .collect();
             for client in clients {
@@ -127,10 +137,17 @@ impl Client {
         })
     }
 
-    /// Sends a request (its path and further header lines) and reads the body of the answer.
+    /// Sends a request (its path and further header lines; then, behind a zero, what is posted)
+    /// and reads the body of the answer.
     fn ask(&mut self, request: &str) -> Result<&[u8], String> {
-        let (path, headers) = request.split_once('\n').unwrap_or((request, ""));
-        let text = format!("GET {path} HTTP/1.1\r\nhost: bench.test\r\n{headers}\r\n");
+        let (asked, body) = request.split_once('\0').unwrap_or((request, ""));
+        let (path, headers) = asked.split_once('\n').unwrap_or((asked, ""));
+        let (verb, length) = match body.len() {
+            0 => ("GET", String::new()),
+            bytes => ("POST", format!("content-length: {bytes}\r\n")),
+        };
+        let text =
+            format!("{verb} {path} HTTP/1.1\r\nhost: localhost\r\n{length}{headers}\r\n{body}");
         let sent = self.stream.write_all(text.as_bytes());
         sent.map_err(|error| error.to_string())?;
         let mut filled = 0;

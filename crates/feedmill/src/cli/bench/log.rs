@@ -17,8 +17,8 @@ use sim::rng::Rng;
 
 use super::folder::Folder;
 use super::meter::cpu_s;
-use super::{Ending, Report};
-use crate::replicate::sqlite::SqliteLog;
+use super::{Ending, Report, log_http};
+use replicate::sqlite::SqliteLog;
 
 const SPACE: &str = "bench";
 /// Feeds of the large log.
@@ -514,5 +514,7 @@ pub(super) fn run(scale: f64) -> Result<Report, Ending> {
     tell_pages(&mut report, &all);
     let bytes = std::fs::metadata(folder.join("log.db")).map_or(0, |file| file.len());
     report.figure("bytes_per_block", bytes as f64 / ours.writer.written as f64);
+    drop(ours);
+    log_http::run(&mut report, &folder, scale)?;
     Ok(report)
 }

@@ -12,13 +12,16 @@ mod deep;
 mod fair;
 mod fanout;
 mod folder;
+mod hostile;
 mod intake;
 mod load;
 mod log;
+mod log_http;
 mod memory;
 mod meter;
 mod read;
 mod redis;
+mod restart;
 mod sql;
 mod timelines;
 mod validate;
@@ -39,7 +42,7 @@ pub(super) struct Bench {
     /// Share of the full workload; figures are only comparable at 1
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// What the static baseline of `read` serves
+    /// What the baseline of `read` serves, the file of that of `log`, the configuration of that of `restart`
     #[arg(long, hide = true)]
     body: Vec<std::path::PathBuf>,
 }
@@ -70,9 +73,19 @@ enum Name {
     Growth,
     /// Pages over HTTP, hydrated and as skeletons
     Read,
+    /// From the start of a process to its first page, at half a million and five million records
+    Restart,
+    /// Orders that one author chooses, beside friendly ones
+    Hostile,
     /// The baseline of `read`
     #[value(hide = true)]
     Static,
+    /// The baseline of appends over HTTP
+    #[value(hide = true)]
+    RawLog,
+    /// The baseline of `restart`
+    #[value(hide = true)]
+    Open,
 }
 
 /// What a bench found.
@@ -134,7 +147,11 @@ impl Bench {
             Name::Log => log::run(scale)?,
             Name::Growth => timelines::growth(scale),
             Name::Read => read::run(scale)?,
+            Name::Restart => restart::run(scale)?,
+            Name::Hostile => hostile::run(scale)?,
+            Name::Open => return restart::print_page(&self.body),
             Name::Static => return read::serve_static(&self.body),
+            Name::RawLog => return log_http::serve_raw(&self.body),
         };
         let name = self
             .name

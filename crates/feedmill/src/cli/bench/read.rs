@@ -387,6 +387,7 @@ fn item(
             verdict,
         }],
         frame: Default::default(),
+        seq: 0,
         was_held: false,
         live: true,
     })

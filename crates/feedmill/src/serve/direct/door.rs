@@ -8,49 +8,24 @@
 //! A reader's token is the reader's id, the second it ends, and a MAC over
 //! both. Nothing about it is kept: who holds the secret can mint and check.
 
+use std::sync::Arc;
+
 use axum::http::{HeaderMap, HeaderValue, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use parking_lot::RwLock;
 use sha2::Sha256;
 
 use crate::clock::Micros;
 use crate::local::LocalId;
+use crate::secret::Secrets;
 use crate::serve::error::XrpcError;
 
 /// Bytes of the longest token looked at.
 const TOKEN_BYTES_MAX: usize = 1024;
 /// Says what kind of token it is, should there ever be another.
 const KIND: &str = "fm1";
-
-/// What the environment knows.
-#[derive(Clone, Default)]
-pub struct Secrets {
-    app_token: Option<String>,
-    secret: Option<String>,
-}
-
-impl std::fmt::Debug for Secrets {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Secrets").finish_non_exhaustive()
-    }
-}
-
-impl Secrets {
-    /// `FEEDMILL_APP_TOKEN` and `FEEDMILL_SECRET`; an empty one is none.
-    pub fn from_environment() -> Self {
-        let filled = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
-        Self {
-            app_token: filled("FEEDMILL_APP_TOKEN"),
-            secret: filled("FEEDMILL_SECRET"),
-        }
-    }
-
-    /// Whether the app can show who it is.
-    pub fn know_the_app(&self) -> bool {
-        self.app_token.is_some()
-    }
-}
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,8 +40,7 @@ pub(super) enum Caller {
 
 /// Tells callers apart.
 pub(super) struct Door {
-    app_token: Option<String>,
-    key: Vec<u8>,
+    keys: RwLock<Arc<Keys>>,
     open: bool,
     token_us: i64,
 }
@@ -79,10 +53,18 @@ impl std::fmt::Debug for Door {
     }
 }
 
-impl Door {
+/// What callers are told apart by.
+struct Keys {
+    app_token: Option<String>,
+    secret: Option<String>,
+    /// Under which readers' tokens are made.
+    key: Vec<u8>,
+}
+
+impl Keys {
     /// Without `FEEDMILL_SECRET` the key follows from the app token; without both it ends with the process.
-    pub(super) fn new(secrets: Secrets, open: bool, token_hours: u32) -> Self {
-        let key = match (&secrets.secret, &secrets.app_token) {
+    fn of(secrets: &Secrets) -> Self {
+        let key = match (&secrets.secret, &secrets.app) {
             (Some(secret), _) => secret.clone().into_bytes(),
             (None, Some(token)) => mac(token.as_bytes(), b"reader tokens")
                 .finalize()
@@ -98,11 +80,41 @@ impl Door {
             }
         };
         Self {
-            app_token: secrets.app_token,
+            app_token: secrets.app.clone(),
+            secret: secrets.secret.clone(),
             key,
+        }
+    }
+
+    fn is_of(&self, secrets: &Secrets) -> bool {
+        (&self.app_token, &self.secret) == (&secrets.app, &secrets.secret)
+    }
+}
+
+impl Door {
+    pub(super) fn new(secrets: &Secrets, open: bool, token_hours: u32) -> Self {
+        Self {
+            keys: RwLock::new(Arc::new(Keys::of(secrets))),
             open,
             token_us: i64::from(token_hours) * 3_600_000_000,
         }
+    }
+
+    /// Puts other secrets in force, if they are others; returns why not, if the app could not show
+    /// any more who it is.
+    pub(super) fn set_secrets(&self, secrets: &Secrets) -> Option<&'static str> {
+        if self.keys.read().is_of(secrets) {
+            return None;
+        }
+        if secrets.app.is_none() && !self.open {
+            return Some("FEEDMILL_APP_TOKEN is empty now; the one before stays in force");
+        }
+        *self.keys.write() = Arc::new(Keys::of(secrets));
+        None
+    }
+
+    fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.keys.read())
     }
 
     /// Whether readers may name themselves.
@@ -116,19 +128,20 @@ impl Door {
         reader: &LocalId,
         now_us: Micros,
     ) -> Result<(String, i64), XrpcError> {
-        if self.key.is_empty() {
+        let keys = self.keys();
+        if keys.key.is_empty() {
             return Err(XrpcError::internal());
         }
         let ends = (now_us + self.token_us) / 1_000_000;
         let claim = format!("{KIND}.{}.{ends}", URL_SAFE_NO_PAD.encode(reader.encoded()));
-        let seal = mac(&self.key, claim.as_bytes()).finalize().into_bytes();
+        let seal = mac(&keys.key, claim.as_bytes()).finalize().into_bytes();
         Ok((format!("{claim}.{}", URL_SAFE_NO_PAD.encode(seal)), ends))
     }
 
     /// Who shows these headers.
     pub(super) fn caller(&self, headers: &HeaderMap, now_us: Micros) -> Result<Caller, XrpcError> {
         let Some(value) = headers.get(header::AUTHORIZATION) else {
-            let unlocked = self.open && self.app_token.is_none();
+            let unlocked = self.open && self.keys().app_token.is_none();
             return Ok(if unlocked {
                 Caller::App
             } else {
@@ -156,10 +169,11 @@ impl Door {
     }
 
     fn is_the_app(&self, token: &str) -> bool {
-        self.app_token.as_ref().is_some_and(|expected| {
+        let keys = self.keys();
+        keys.app_token.as_ref().is_some_and(|expected| {
             // Both sides through a MAC: the comparison takes as long for any token.
-            let seal = mac(&self.key, expected.as_bytes()).finalize().into_bytes();
-            mac(&self.key, token.as_bytes()).verify(&seal).is_ok()
+            let seal = mac(&keys.key, expected.as_bytes()).finalize().into_bytes();
+            mac(&keys.key, token.as_bytes()).verify(&seal).is_ok()
         })
     }
 
@@ -167,8 +181,9 @@ impl Door {
         let unknown = || XrpcError::unauthorized("InvalidToken", "the token is not one of ours");
         let (claim, seal) = token.rsplit_once('.').ok_or_else(unknown)?;
         let seal = URL_SAFE_NO_PAD.decode(seal).map_err(|_| unknown())?;
-        let sealed = mac(&self.key, claim.as_bytes()).verify_slice(&seal).is_ok();
-        if !sealed || self.key.is_empty() {
+        let keys = self.keys();
+        let sealed = mac(&keys.key, claim.as_bytes()).verify_slice(&seal).is_ok();
+        if !sealed || keys.key.is_empty() {
             return Err(unknown());
         }
         let mut parts = claim.split('.');
@@ -194,7 +209,7 @@ impl Door {
 }
 
 fn bearer(value: &HeaderValue) -> Option<&str> {
-    let token = value.to_str().ok()?.strip_prefix("Bearer ")?;
+    let token = crate::serve::bearer::shown(value)?;
     (token.len() <= TOKEN_BYTES_MAX).then_some(token)
 }
 
@@ -210,10 +225,11 @@ mod tests {
 
     fn door() -> Door {
         let secrets = Secrets {
-            app_token: Some("app".into()),
+            app: Some("app".into()),
             secret: Some("secret".into()),
+            ..Secrets::default()
         };
-        Door::new(secrets, false, 1)
+        Door::new(&secrets, false, 1)
     }
 
     #[track_caller]
@@ -251,7 +267,7 @@ mod tests {
                 "{changed}"
             );
         }
-        let other = Door::new(Secrets::default(), false, 1);
+        let other = Door::new(&Secrets::default(), false, 1);
         assert_eq!(caller(&other, &token, 0), Err("InvalidToken"));
     }
 
@@ -285,13 +301,35 @@ mod tests {
         let headers = HeaderMap::new();
         let at = |app: Option<&str>, open| {
             let secrets = Secrets {
-                app_token: app.map(str::to_owned),
-                secret: None,
+                app: app.map(str::to_owned),
+                ..Secrets::default()
             };
-            Door::new(secrets, open, 1).caller(&headers, 0).unwrap()
+            Door::new(&secrets, open, 1).caller(&headers, 0).unwrap()
         };
         assert_eq!(at(None, true), Caller::App);
         assert_eq!(at(Some("app"), true), Caller::Nobody);
         assert_eq!(at(None, false), Caller::Nobody);
+    }
+
+    #[test]
+    fn other_secrets_count_at_once_and_the_same_ones_leave_tokens_valid() {
+        let shown = |door: &Door, token: &str| {
+            let mut headers = HeaderMap::new();
+            let value = format!("Bearer {token}");
+            headers.insert(header::AUTHORIZATION, value.parse().unwrap());
+            door.caller(&headers, 0).is_ok()
+        };
+        let secrets = |app: &str| Secrets {
+            app: Some(app.into()),
+            ..Secrets::default()
+        };
+        let door = Door::new(&secrets("one"), false, 1);
+        let (token, _) = door.mint(&LocalId::Number(7), 0).unwrap();
+        assert_eq!(door.set_secrets(&secrets("one")), None);
+        assert!(shown(&door, "one") && shown(&door, &token));
+        assert_eq!(door.set_secrets(&secrets("two")), None);
+        assert!(shown(&door, "two") && !shown(&door, "one") && !shown(&door, &token));
+        assert!(door.set_secrets(&Secrets::default()).is_some());
+        assert!(shown(&door, "two"), "the app is not locked out");
     }
 }

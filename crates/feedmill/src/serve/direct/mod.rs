@@ -19,7 +19,7 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{Path, RawQuery, State};
@@ -35,17 +35,16 @@ use crate::check::{CheckError, Checker};
 use crate::clock::Micros;
 use crate::config::{self, Config};
 use crate::local::LocalId;
+use crate::secret::Secrets;
 use crate::store::{Batch, Commit, Item, Op, Plan, SharedStore, StoreError};
-use door::{Caller, Door, Secrets};
+use door::{Caller, Door};
 
 /// The name under which direct writes are counted.
-pub const SOURCE: &str = "direct";
+pub const SOURCE: &str = crate::store::batch::DIRECT;
 /// Header in which the app names whom it acts for.
 pub const ACTOR_HEADER: &str = "x-feedmill-actor";
 /// Locks that keep writes of one record apart.
 const STRIPES: usize = 64;
-/// Pause between two looks whether a write was drawn.
-const LOOK: Duration = Duration::from_micros(500);
 
 /// Why the direct API does not start.
 #[derive(Debug, thiserror::Error)]
@@ -94,13 +93,13 @@ impl Direct {
         plan: &Arc<Plan>,
         store: &SharedStore,
         lexicons: &[&str],
-        secrets: Secrets,
+        secrets: &Secrets,
     ) -> Result<Option<Self>, DirectError> {
         if !config.has_direct() {
             return Ok(None);
         }
         let settings = config.direct.clone();
-        if !settings.open && !secrets.know_the_app() {
+        if !settings.open && secrets.app.is_none() {
             return Err(DirectError::Locked);
         }
         // Revisions go on after the last one, also if the clock was set back since.
@@ -116,6 +115,11 @@ impl Direct {
             revision: AtomicU64::new(last.max(0).cast_unsigned()),
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
         }))
+    }
+
+    /// Puts other secrets in force; returns why not.
+    pub fn set_secrets(&self, secrets: &Secrets) -> Option<&'static str> {
+        self.door.set_secrets(secrets)
     }
 
     fn kept(&self, short: &str) -> Result<&Kept, XrpcError> {
@@ -244,6 +248,7 @@ impl Direct {
                 filtered: 0,
                 ops,
                 frame: Default::default(),
+                seq: 0,
                 was_held: false,
                 live: true,
             })],
@@ -259,15 +264,8 @@ impl Direct {
         let Some(fanout) = &server.fanout else {
             return true; // every page comes from the store
         };
-        let begun = Instant::now();
         let patience = Duration::from_millis(self.settings.wait_ms_max);
-        while fanout.position() < position {
-            if begun.elapsed() >= patience {
-                return false;
-            }
-            std::thread::sleep(LOOK);
-        }
-        true
+        fanout.wait_shown(position, patience)
     }
 }
 

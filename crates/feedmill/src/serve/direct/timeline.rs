@@ -69,7 +69,8 @@ fn filled(server: &Server, mut wanted: Wanted<'_>) -> Result<ShownPage, XrpcErro
     let mut page = feed::page(server, &wanted)?;
     for _ in 0..SEARCHES_MAX {
         wanted.limit = limit.saturating_sub(page.rows.len());
-        if wanted.limit == 0 || page.next.is_none() {
+        let is_large = page.bytes() >= server.limits.response_bytes_max();
+        if wanted.limit == 0 || page.next.is_none() || (is_large && !page.rows.is_empty()) {
             break;
         }
         wanted.before = page.next;
@@ -77,7 +78,7 @@ fn filled(server: &Server, mut wanted: Wanted<'_>) -> Result<ShownPage, XrpcErro
         page.rows.extend(more.rows);
         page.next = more.next;
     }
-    Ok(page)
+    Ok(page.cut(server.limits.response_bytes_max()))
 }
 
 /// Reads a first page, after which the reader's timeline is in memory.
@@ -183,6 +184,7 @@ fn wanted<'a>(asked: &Asked<'a>, reader: &LocalId, limit: usize) -> Result<Wante
         limit,
         lens: Lens::default(),
         scope: String::new(),
+        is_incomplete: false,
     })
 }
 

@@ -180,6 +180,7 @@ fn showing_activities(method: Method, shown: &[Shown]) -> Method {
         always("time_us", Shape::integer()),
         always("user", Shape::Named("user".into())),
         always("records", Shape::List(Box::new(Shape::format("at-uri")))),
+        sometimes("hasMoreRecords", Shape::Boolean),
     ];
     // Each merged feed has names of its own, so any of them may be absent.
     let mut own: Vec<Field> = Vec::new();
@@ -204,6 +205,7 @@ fn showing_activities(method: Method, shown: &[Shown]) -> Method {
         sometimes("rkey", Shape::text()),
         sometimes("time_us", Shape::integer()),
         sometimes("exists", Shape::Boolean),
+        sometimes("omitted", Shape::Boolean),
     ];
     method
         .naming("activity", Shape::Object(fields))

@@ -272,7 +272,10 @@ fn bluesky() -> [Method; 2] {
     ])
     .naming(
         "post",
-        Shape::Object(vec![always("post", Shape::format("at-uri"))]),
+        Shape::Object(vec![
+            always("post", Shape::format("at-uri")),
+            sometimes("reason", Shape::Unknown),
+        ]),
     )
     .refuses(&[UNKNOWN_FEED, BAD_CURSOR])
     .asked_by(Auth::ServiceMaybe);

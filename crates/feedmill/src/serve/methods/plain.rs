@@ -20,11 +20,12 @@ pub(super) fn methods(config: &Config) -> Vec<Method> {
         Method {
             output: Output::Other("text/html; charset=utf-8"),
             ..Method::at(Verb::Get, "/", "The operator's page", |verb| {
-                on(verb, serve::page)
+                on(verb, serve::page::page)
             })
         },
         health("/health"),
         health("/xrpc/_health"),
+        ready(),
         status(),
         readers(),
         Method {
@@ -55,28 +56,43 @@ pub(super) fn methods(config: &Config) -> Vec<Method> {
 }
 
 fn health(path: &str) -> Method {
-    Method::at(
-        Verb::Get,
-        path,
-        "The process answers and its store does too",
-        |verb| on(verb, serve::health),
-    )
+    Method::at(Verb::Get, path, "The process answers", |verb| {
+        on(verb, serve::health)
+    })
     .answers(vec![
         always("version", Shape::text()),
         always("status", Shape::text()),
     ])
 }
 
+fn ready() -> Method {
+    Method::at(
+        Verb::Get,
+        "/ready",
+        "Whether the process is ready; 503 with every reason if it is not",
+        |verb| on(verb, serve::ready),
+    )
+    .answers(vec![
+        always("ready", Shape::Boolean),
+        always("problems", Shape::Unknown),
+    ])
+}
+
 fn status() -> Method {
-    Method::at(Verb::Get, "/status", "Counts, lag and backlog", |verb| {
-        on(verb, serve::status)
-    })
+    Method::at(
+        Verb::Get,
+        "/status",
+        "What is wrong, counts, lag and backlog",
+        |verb| on(verb, serve::status),
+    )
     .answers(vec![
         always("status", Shape::text()),
-        always("total_records", Shape::count()),
-        always("collections", Shape::list_of("collection")),
+        always("ready", Shape::Boolean),
+        always("problems", Shape::Unknown),
+        sometimes("total_records", Shape::count()),
+        sometimes("collections", Shape::list_of("collection")),
         always("ingestion", Shape::Unknown),
-        always("backfill", Shape::Unknown),
+        sometimes("backfill", Shape::Unknown),
     ])
     .naming(
         "collection",
@@ -103,6 +119,9 @@ fn readers() -> Method {
         Shape::Object(vec![
             always("feed", Shape::text()),
             always("readers", Shape::List(Box::new(Shape::text()))),
+            sometimes("token", Shape::text()),
+            sometimes("subject", Shape::text()),
+            sometimes("union", Shape::text()),
         ]),
     )
 }
@@ -167,6 +186,7 @@ fn letter_filters() -> Vec<Parameter> {
 /// What only the operator may ask.
 fn operator() -> Vec<Method> {
     let mut methods = dead_letters();
+    methods.extend(replay_job());
     methods.push(
         Method::at(
             Verb::Get,
@@ -216,19 +236,6 @@ fn dead_letters() -> Vec<Method> {
             sometimes("cursor", Shape::text()),
         ])
         .refuses(&[BAD_CURSOR]),
-        Method::at(
-            Verb::Post,
-            "/admin/dlq/replay-all",
-            "Tries all dead letters that match again",
-            |verb| on(verb, admin::replay_all),
-        )
-        .with(letter_filters())
-        .answers(vec![
-            always("settled", Shape::count()),
-            always("parked", Shape::count()),
-            always("buried", Shape::count()),
-            always("skipped", Shape::count()),
-        ]),
         Method::at(Verb::Get, "/admin/dlq/{id}", "One dead letter", |verb| {
             on(verb, admin::show)
         })
@@ -254,8 +261,47 @@ fn dead_letters() -> Vec<Method> {
         .answers(vec![
             always("id", Shape::text()),
             always("result", Shape::text()),
+            sometimes("error", Shape::Unknown),
         ])
         .refuses(&[NOT_FOUND, refused]),
+    ]
+}
+
+/// The replay of many dead letters.
+fn replay_job() -> Vec<Method> {
+    const PATH: &str = "/admin/dlq/replay-all";
+    let running = refusal(409, "Conflict", "a replay is running");
+    let shown = |method: Method| {
+        method.answers(vec![
+            always("state", Shape::text()),
+            always("total", Shape::count()),
+            always("done", Shape::count()),
+            always("settled", Shape::count()),
+            always("parked", Shape::count()),
+            always("buried", Shape::count()),
+            always("skipped", Shape::count()),
+            always("startedAt", Shape::format("datetime")),
+            sometimes("endedAt", Shape::format("datetime")),
+            sometimes("message", Shape::text()),
+        ])
+    };
+    let begin = "Begins to try all dead letters that match again";
+    let watch = "How far the replay of many dead letters is";
+    let stop = "Stops the replay of many dead letters";
+    vec![
+        shown(Method::at(Verb::Post, PATH, begin, |verb| {
+            on(verb, admin::job::begin)
+        }))
+        .with(letter_filters())
+        .refuses(&[running]),
+        shown(Method::at(Verb::Get, PATH, watch, |verb| {
+            on(verb, admin::job::watch)
+        }))
+        .refuses(&[NOT_FOUND]),
+        shown(Method::at(Verb::Delete, PATH, stop, |verb| {
+            on(verb, admin::job::stop)
+        }))
+        .refuses(&[NOT_FOUND]),
     ]
 }
 

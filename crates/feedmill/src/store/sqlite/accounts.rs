@@ -8,7 +8,9 @@ use record::cid::Cid;
 use rusqlite::{Error, OptionalExtension, params};
 
 use super::apply::{Apply, Author, Place, Stamp};
+use super::heartbeat;
 use super::shelf::Shelf;
+use super::skew;
 use super::tip::{Tip, mark};
 use crate::clock::Micros;
 use crate::store::account::AccountStatus;
@@ -51,6 +53,7 @@ impl<'a> Apply<'a> {
     /// Applies one item of a batch.
     pub(super) fn item(&mut self, item: &'a Item) -> Result<(), Refusal> {
         self.barrier(item)?;
+        self.seq = item.seq();
         match item {
             Item::Commit(commit) => self.commit(commit)?,
             Item::Snapshot(snapshot) => self.snapshot(snapshot)?,
@@ -68,10 +71,10 @@ impl<'a> Apply<'a> {
                 time_us,
             } => self.identity(did, handle.as_deref(), *time_us)?,
             Item::Unopened(letter) => {
-                self.bury(letter)?;
-                self.tally.dead += 1;
+                let kept = self.bury(letter)?;
+                *kept.outcome().counter(&mut self.tally) += 1;
                 self.tally.received += 1;
-                if !letter.did.is_empty() {
+                if kept.new && !letter.did.is_empty() {
                     self.distrust(&letter.did)?;
                 }
             }
@@ -83,6 +86,7 @@ impl<'a> Apply<'a> {
             Item::Turn => self.turn.asked = true,
             Item::Replay { letter, verdict } => self.replay(*letter, verdict)?,
             Item::Discard { letter } => self.discard(*letter)?,
+            Item::Expire { before_us, max } => self.expire(*before_us, *max)?,
             Item::Listed(dids) => self.adopt(dids)?,
             Item::FirstRead {
                 did,
@@ -91,7 +95,15 @@ impl<'a> Apply<'a> {
             } => self.first_read(did, feed, *waiting_max)?,
             Item::Reader { did } => drop(self.memory.key(self.tx, did)?),
             Item::GaveUp { did } => self.give_up_reader(did)?,
+            Item::FetchBegun { did } => self.fetch_begun(did)?,
+            Item::FetchEnded { dids } => {
+                for did in dids {
+                    self.fetch_ended(did)?;
+                }
+            }
             Item::AllDue => self.all_due()?,
+            Item::Heartbeat(report) => heartbeat::write(self.tx, self.now_us, report)?,
+            Item::WrongClock(off_us) => skew::note(self.tx, self.now_us, *off_us)?,
         }
         Ok(())
     }
@@ -136,6 +148,8 @@ impl<'a> Apply<'a> {
             let units = commit.ops.len() as i64 + commit.filtered as i64;
             self.tally.held -= units;
             self.tally.received -= units;
+        } else {
+            crate::crash::poison(&commit.frame);
         }
         let Some((key, known)) = self.committer(commit)? else {
             self.count_filtered(commit);
@@ -336,7 +350,8 @@ impl<'a> Apply<'a> {
                  ON CONFLICT (key) DO UPDATE SET snapshot = max(snapshot, ?2), repair = 0, covered = ?3",
             )?
             .execute(params![key, snapshot.rev.cast_signed(), self.ids.layout])?;
-        self.first_read_done(key)?;
+        self.first_read_done(&snapshot.did)?;
+        self.fetch_ended(&snapshot.did)?;
         // The frames follow in this batch; those that still do not fit are held anew.
         self.tx
             .prepare_cached("DELETE FROM held WHERE account = ?1")?
@@ -368,7 +383,8 @@ impl<'a> Apply<'a> {
         }
         self.end_parked(author.key, snapshot.rev, &|nsid, rkey| {
             present.contains(&(nsid, rkey))
-        })
+        })?;
+        self.close_fetched(author.did, snapshot.rev, &present)
     }
 
     /// Every live record of an author: (collection, rkey).
@@ -454,7 +470,7 @@ impl<'a> Apply<'a> {
             self.books().recount(self.memory, key, did, 1)?;
         }
         if !status.visible() {
-            self.first_read_done(key)?; // nobody gives out the repository of a hidden account
+            self.first_read_done(did)?; // nobody gives out the repository of a hidden account
         }
         if status == AccountStatus::Deleted {
             self.purge(key, did, known)?;
@@ -493,12 +509,13 @@ impl<'a> Apply<'a> {
             )?
             .execute(params![key, known.tip.rev.cast_signed()])?;
         self.end_parked(key, u64::MAX >> 1, &|_, _| false)?;
+        self.close_account(did)?;
         let units: Option<i64> = self
             .tx
             .prepare_cached("SELECT sum(units) FROM held WHERE account = ?1")?
             .query_row([key], |row| row.get(0))?;
-        self.tally.held -= units.unwrap_or(0);
-        self.tally.superseded += units.unwrap_or(0);
+        self.moves.held -= units.unwrap_or(0);
+        self.moves.superseded += units.unwrap_or(0);
         self.tx
             .prepare_cached("DELETE FROM held WHERE account = ?1")?
             .execute([key])?;

@@ -14,12 +14,13 @@ use super::memory::Memory;
 use super::names::hash;
 use super::pending::{Origin, Turn};
 use super::reference::{self, Link};
+use super::retime;
 use super::shelf;
 use crate::clock::Micros;
 use crate::store::account::Accounting;
 use crate::store::batch::{Op, Put, Verdict};
 use crate::store::change::{Change, Published};
-use crate::store::letter::Fate;
+use crate::store::letter::{Closed, Fate};
 use crate::store::plan::{Derived, Plan};
 
 pub(super) const LIVE: i64 = 0;
@@ -34,9 +35,13 @@ pub(super) struct Apply<'a> {
     pub(super) plan: &'a Plan,
     pub(super) ids: &'a Ids,
     pub(super) source: &'a str,
-    pub(super) cursor: i64,
+    /// The number of the event that is worked on.
+    pub(super) seq: i64,
     pub(super) now_us: Micros,
+    /// What this batch brought.
     pub(super) tally: Accounting,
+    /// Units of the same source that came before and moved from one counter to another.
+    pub(super) moves: Accounting,
     pub(super) changes: Vec<Change>,
     pub(super) broken: Vec<String>,
     /// Live records gained or lost, by collection number.
@@ -52,7 +57,11 @@ pub(super) struct Apply<'a> {
     pub(super) origin: Option<Origin>,
     /// Dead letters by stage and collection.
     pub(super) buried: BTreeMap<(String, String), u64>,
+    /// Dead letters that are not kept any longer, by cause.
+    pub(super) closed: BTreeMap<Closed, u64>,
     pub(super) fates: Vec<Fate>,
+    /// Of records that were released by an arrival.
+    pub(super) woken: Vec<Fate>,
 }
 
 /// What became of one operation.
@@ -119,6 +128,13 @@ pub(super) struct Stored {
     cid: Option<Vec<u8>>,
 }
 
+impl Stored {
+    /// What was there last was refused, so it may have a dead letter.
+    pub(super) fn is_refused(&self) -> bool {
+        self.state == REFUSED
+    }
+}
+
 impl Apply<'_> {
     /// Applies one operation and counts it.
     pub(super) fn op(&mut self, author: Author<'_>, stamp: Stamp, op: &Op) -> Result<(), Error> {
@@ -148,13 +164,15 @@ impl Apply<'_> {
         match &op.verdict {
             Verdict::Put(put) => self.admit(&at, stamp, stored, put),
             Verdict::Delete => {
+                if stored.as_ref().is_some_and(Stored::is_refused) {
+                    self.close(&at, stamp.rev, Closed::Deleted)?;
+                }
                 self.clear(&at, stamp, stored, DELETED)?;
                 Ok(Outcome::Applied)
             }
             Verdict::Refused(letter) => {
                 self.clear(&at, stamp, stored, REFUSED)?;
-                self.bury(letter)?;
-                Ok(Outcome::Dead)
+                Ok(self.bury(letter)?.outcome())
             }
         }
     }
@@ -196,7 +214,7 @@ impl Apply<'_> {
             Some(old) if old.state == LIVE => old.seen,
             _ => put.seen_us.unwrap_or(i64::MAX).min(self.seen_us()),
         };
-        let time = put.time_us.filter(|time| *time <= seen).unwrap_or(seen);
+        let time = retime::time_of(put.time_us, seen);
         let cid = put.cid.as_ref().map(|cid| cid.as_bytes().as_slice());
         let links = reference::to_text(&put.links)?;
         let mut place_again = true;
@@ -239,12 +257,11 @@ impl Apply<'_> {
             self.memory.authored.add(&at.authored(id, time));
         }
         self.refer(id, &put.links);
-        let from = self.changes.len();
+        let came = (Touch::Came, stamp.live);
         let lanes = match place_again {
-            true => self.touch(at, at.subject(id, time), &put.derived, Touch::Came)?,
+            true => self.touch(at, at.subject(id, time), &put.derived, came)?,
             false => Vec::new(),
         };
-        self.hush(from, stamp.live);
         self.changes.push(Change::Put {
             record: id,
             uri: at.uri.clone(),
@@ -255,27 +272,18 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Adds or removes all that is derived from a record; returns its places.
+    /// Adds or removes all that is derived from a record, just now or not; returns its places.
     fn touch(
         &mut self,
         at: &Place<'_>,
         subject: Subject<'_>,
         derived: &Derived,
-        touch: Touch,
+        touch: (Touch, bool),
     ) -> Result<Vec<Published>, Error> {
         self.books()
-            .touch(self.memory, subject, at.nsid, derived, touch)?;
+            .touch(self.memory, subject, at.nsid, derived, touch.0)?;
         let (tx, memory, ids) = (self.tx, &mut *self.memory, self.ids);
         derive::touch(tx, memory, ids, subject, derived, touch, &mut self.changes)
-    }
-
-    /// Says of the groups changed since `from` whether that happened just now.
-    fn hush(&mut self, from: usize, is_live: bool) {
-        for change in self.changes.iter_mut().skip(from) {
-            if let Change::Regroup { live, .. } = change {
-                *live = is_live;
-            }
-        }
     }
 
     /// Takes an edited record's derived rows away if the edit moves it; says whether it did.
@@ -291,7 +299,7 @@ impl Apply<'_> {
             return Ok(false);
         }
         let subject = at.subject(old.id, old.time);
-        let lanes = self.touch(at, subject, was, Touch::Goes)?;
+        let lanes = self.touch(at, subject, was, (Touch::Goes, true))?;
         // For those who draw, a moved record is a delete and an insert.
         self.changes.push(Change::Delete {
             record: old.id,
@@ -356,7 +364,7 @@ impl Apply<'_> {
     pub(super) fn withdraw(&mut self, at: &Place<'_>, id: i64, time: i64) -> Result<(), Error> {
         let Was { derived, links } = self.was(at, id)?;
         let subject = at.subject(id, time);
-        let lanes = self.touch(at, subject, &derived, Touch::Goes)?;
+        let lanes = self.touch(at, subject, &derived, (Touch::Goes, true))?;
         self.forget_links(id, &links);
         self.memory.authored.remove(&at.authored(id, time));
         *self.live.entry(at.collection).or_default() -= 1;
@@ -458,7 +466,8 @@ pub(super) fn settled(
                     && put.cid.map(|cid| cid.as_bytes().to_vec()) == old.cid
             }
             Verdict::Delete => old.state != LIVE,
-            Verdict::Refused(_) => old.state == REFUSED,
+            // The same bytes are one dead letter; others replace it.
+            Verdict::Refused(_) => old.state == REFUSED && stamp.rev <= old.rev,
         };
         if same {
             return Some(Outcome::Repeated);

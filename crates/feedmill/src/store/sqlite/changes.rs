@@ -22,6 +22,8 @@ const HIDDEN: u8 = 8;
 const VISIBLE: u8 = 9;
 const MOVED: u8 = 10;
 const MOVED_LIVE: u8 = 11;
+const REGROUP_ON: u8 = 12;
+const REGROUP_ON_LIVE: u8 = 13;
 
 /// Appends a change.
 pub(super) fn write(to: &mut Vec<u8>, change: &Change) {
@@ -66,8 +68,14 @@ pub(super) fn write(to: &mut Vec<u8>, change: &Change) {
             was,
             now,
             live,
+            continues,
         } => {
-            to.push(if *live { REGROUP_LIVE } else { REGROUP });
+            to.push(match (continues, live) {
+                (false, false) => REGROUP,
+                (false, true) => REGROUP_LIVE,
+                (true, false) => REGROUP_ON,
+                (true, true) => REGROUP_ON_LIVE,
+            });
             number(to, *lane);
             list(to, was, group);
             list(to, now, group);
@@ -154,11 +162,12 @@ fn read_change(from: &mut &[u8]) -> Option<Change> {
             reader: read_number(from)?,
             key: read_number(from)?,
         },
-        REGROUP | REGROUP_LIVE => Change::Regroup {
+        REGROUP | REGROUP_LIVE | REGROUP_ON | REGROUP_ON_LIVE => Change::Regroup {
             lane: read_number(from)?,
             was: read_list(from, read_group)?,
             now: read_list(from, read_group)?,
-            live: *kind == REGROUP_LIVE,
+            live: matches!(*kind, REGROUP_LIVE | REGROUP_ON_LIVE),
+            continues: matches!(*kind, REGROUP_ON | REGROUP_ON_LIVE),
         },
         HIDDEN | VISIBLE => Change::Account {
             key: read_number(from)?,
@@ -275,14 +284,15 @@ mod tests {
                 reader,
                 key
             }),
-            (any::<i64>(), groups(), groups(), any::<bool>()).prop_map(|(lane, was, now, live)| {
-                Change::Regroup {
+            (any::<i64>(), groups(), groups(), any::<(bool, bool)>()).prop_map(
+                |(lane, was, now, (live, continues))| Change::Regroup {
                     lane,
                     was,
                     now,
                     live,
+                    continues,
                 }
-            }),
+            ),
             (any::<i64>(), ".{0,40}", any::<bool>())
                 .prop_map(|(key, did, visible)| Change::Account { key, did, visible }),
         ]

@@ -9,8 +9,11 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 use super::derive::Ids;
 use super::names::find_key;
 use super::read::{ROW, ROW_FROM, VISIBLE, to_row};
-use crate::store::page::Children;
+use crate::store::page::{Children, Row};
 use crate::store::plan::LaneId;
+
+/// Bytes of the children shown with one parent; the first is shown however large it is.
+const CHILDREN_BYTES_MAX: usize = 256 << 10;
 
 pub(super) fn children(
     connection: &Connection,
@@ -30,6 +33,24 @@ pub(super) fn children(
     Ok(found)
 }
 
+/// The newest children of a parent, as many as were asked for or as fit.
+fn newest(connection: &Connection, lane: i64, key: i64, limit: usize) -> Result<Vec<Row>, Error> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {ROW} FROM published p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND p.key = ?2
+         AND r.id = p.record AND {VISIBLE} ORDER BY p.time DESC, p.tail DESC LIMIT ?3"
+    ))?;
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    for row in statement.query_map(params![lane, key, limit as i64], to_row)? {
+        let row = row?;
+        bytes += row.bytes();
+        if bytes > CHILDREN_BYTES_MAX && !rows.is_empty() {
+            break;
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
 fn of_one(connection: &Connection, lane: i64, key: i64, limit: usize) -> Result<Children, Error> {
     let count = connection
         .prepare_cached("SELECT count FROM tally WHERE lane = ?1 AND key = ?2")?
@@ -38,13 +59,7 @@ fn of_one(connection: &Connection, lane: i64, key: i64, limit: usize) -> Result<
     let rows = if limit == 0 {
         Vec::new()
     } else {
-        connection
-            .prepare_cached(&format!(
-                "SELECT {ROW} FROM published p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND p.key = ?2
-                 AND r.id = p.record AND {VISIBLE} ORDER BY p.time DESC, p.tail DESC LIMIT ?3"
-            ))?
-            .query_map(params![lane, key, limit as i64], to_row)?
-            .collect::<Result<_, _>>()?
+        newest(connection, lane, key, limit)?
     };
     Ok(Children {
         count: count.unwrap_or(0),

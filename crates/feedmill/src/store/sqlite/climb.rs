@@ -198,12 +198,11 @@ impl Walk {
     ) -> Option<Page> {
         self.looked += 1;
         if let Some(row) = row {
-            if self.page.rows.len() == limit {
-                self.page.next = self.page.rows.last().map(Row::position);
+            if self.page.is_full(limit) {
                 self.page.next_rung = self.last.take();
-                return Some(std::mem::take(&mut self.page));
+                return Some(std::mem::take(&mut self.page).ended());
             }
-            self.page.rows.push(row);
+            self.page.push(row);
             self.last = Some(here.clone());
         }
         (self.looked >= scan_max).then(|| self.cut(here, place))

@@ -1,19 +1,32 @@
-//! Dead letters: kept, listed, replayed, discarded.
+//! Dead letters: kept, listed, counted, closed.
 //!
-//! In:    refused records; later, what today's checks say of them.
-//! Out:   letters by number and filter; their records applied.
-//! Never: a letter gone before the transaction in which its record was
-//!        applied, superseded, parked or buried anew.
+//! In:    refused records, and frames that could not be used.
+//! Out:   dead letters by number and filter.
+//! Never: two dead letters for the same bytes; one of a record that is deleted,
+//!        replaced or whose account is gone; more bytes than the configuration allows.
+//!
+//! A refused record leaves a tombstone (`REFUSED`) at its place. So only an
+//! operation that meets such a tombstone looks for a dead letter to close.
 
-use rusqlite::{Connection, Error, OptionalExtension, Row, params};
+use std::collections::BTreeSet;
 
-use super::apply::{Apply, Author, Outcome, Place, REFUSED, Stamp, settled};
-use super::parked::{Obstacle, about};
+use rusqlite::{Connection, Error, OptionalExtension, Row, ToSql, params};
+use sha2::{Digest, Sha256};
+
+use super::apply::{Apply, Outcome, Place};
+use super::names::hash;
+use crate::clock::Micros;
 use crate::store::Waiting;
-use crate::store::batch::{DeadLetter, Verdict};
-use crate::store::letter::{Fate, LetterQuery};
+use crate::store::batch::DeadLetter;
+use crate::store::letter::{Closed, Fate, LetterCount, LetterQuery};
 
-const COLUMNS: &str = "id, did, collection, rkey, rev, stage, message, path, expected, received, raw, cursor, time, rule, cid";
+const COLUMNS: &str = "id, did, collection, rkey, rev, stage, message, path, expected, received, raw, cursor, time, rule, cid,
+    arrivals, replayed";
+
+/// Bytes of a row beside its texts.
+const ROW_BYTES: usize = 200;
+/// Dead letters removed with one look at the oldest.
+const OLDEST_MAX: usize = 100;
 
 fn to_letter(row: &Row<'_>) -> Result<DeadLetter, Error> {
     let path: String = row.get(7)?;
@@ -33,6 +46,8 @@ fn to_letter(row: &Row<'_>) -> Result<DeadLetter, Error> {
         time_us: row.get(12)?,
         rule: row.get(13)?,
         cid: row.get(14)?,
+        arrivals: row.get(15)?,
+        replayed_us: row.get(16)?,
     })
 }
 
@@ -44,29 +59,67 @@ pub(super) fn letter(connection: &Connection, id: i64) -> Result<Option<DeadLett
         .optional()
 }
 
+/// The rows that a filter asks for, from its own parameters on.
+const MATCHES: &str =
+    "(?1 IS NULL OR collection = ?1) AND (?2 IS NULL OR stage = ?2) AND (?3 IS NULL OR did = ?3)
+    AND (?4 IS NULL OR time >= ?4) AND (?5 IS NULL OR time < ?5)";
+
+fn filter(query: &LetterQuery) -> [&dyn ToSql; 5] {
+    [
+        &query.collection,
+        &query.stage,
+        &query.did,
+        &query.since_us,
+        &query.until_us,
+    ]
+}
+
 /// Dead letters, newest first.
 pub(super) fn letters(
     connection: &Connection,
     query: &LetterQuery,
 ) -> Result<Vec<DeadLetter>, Error> {
+    let before = query.before.unwrap_or(i64::MAX);
+    let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
+    let rest: [&dyn ToSql; 2] = [&before, &limit];
+    let bound: Vec<&dyn ToSql> = filter(query).into_iter().chain(rest).collect();
     connection
         .prepare_cached(&format!(
-            "SELECT {COLUMNS} FROM dead WHERE id < ?1 AND (?2 IS NULL OR collection = ?2) AND (?3 IS NULL OR stage = ?3)
-             AND (?4 IS NULL OR did = ?4) AND (?5 IS NULL OR time >= ?5) AND (?6 IS NULL OR time < ?6)
-             ORDER BY id DESC LIMIT ?7"
+            "SELECT {COLUMNS} FROM dead WHERE {MATCHES} AND id < ?6 ORDER BY id DESC LIMIT ?7"
         ))?
-        .query_map(
-            params![
-                query.before.unwrap_or(i64::MAX),
-                query.collection,
-                query.stage,
-                query.did,
-                query.since_us,
-                query.until_us,
-                query.limit as i64
-            ],
-            to_letter,
-        )?
+        .query_map(bound.as_slice(), to_letter)?
+        .collect()
+}
+
+/// How many dead letters match.
+pub(super) fn count(connection: &Connection, query: &LetterQuery) -> Result<i64, Error> {
+    // The index by time is used where a beginning is given: rates are asked for all the time.
+    let index = match query.since_us {
+        Some(_) => "INDEXED BY dead_by_time",
+        None => "",
+    };
+    let since = match query.since_us {
+        Some(_) => "AND time >= ?4",
+        None => "",
+    };
+    connection
+        .prepare_cached(&format!(
+            "SELECT count(*) FROM dead {index} WHERE {MATCHES} {since}"
+        ))?
+        .query_row(filter(query).as_slice(), |row| row.get(0))
+}
+
+/// How many there are of each stage and collection.
+pub(super) fn by_kind(connection: &Connection) -> Result<Vec<LetterCount>, Error> {
+    connection
+        .prepare_cached("SELECT stage, collection, rows FROM dead_kind")?
+        .query_map([], |row| {
+            Ok(LetterCount {
+                stage: row.get(0)?,
+                collection: row.get(1)?,
+                count: row.get(2)?,
+            })
+        })?
         .collect()
 }
 
@@ -75,7 +128,8 @@ pub(super) fn waiting(connection: &Connection) -> Result<Waiting, Error> {
     connection
         .prepare_cached(
             "SELECT (SELECT count(*) FROM parked WHERE dead IS NULL),
-                (SELECT min(due) FROM parked WHERE due IS NOT NULL), (SELECT rows FROM size WHERE name = 'dead'), (SELECT count(*) FROM pending)",
+                (SELECT min(due) FROM parked WHERE due IS NOT NULL), (SELECT rows FROM size WHERE name = 'dead'),
+                (SELECT count(*) FROM pending), (SELECT rows FROM size WHERE name = 'dead bytes'), (SELECT min(time) FROM dead)",
         )?
         .query_row([], |row| {
             Ok(Waiting {
@@ -83,119 +137,202 @@ pub(super) fn waiting(connection: &Connection) -> Result<Waiting, Error> {
                 due_us: row.get(1)?,
                 dead: row.get(2)?,
                 pending: row.get(3)?,
+                dead_bytes: row.get(4)?,
+                dead_since_us: row.get(5)?,
             })
         })
 }
 
+/// What tells a dead letter from others: its place and its bytes, by their name where they have one.
+fn content(letter: &DeadLetter) -> [u8; 16] {
+    let bytes = match letter.cid.is_empty() {
+        true => &letter.raw,
+        false => &letter.cid,
+    };
+    let mut digest = Sha256::new();
+    for part in [&letter.did, &letter.collection, &letter.rkey, bytes] {
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part.as_bytes());
+    }
+    let mut content = [0; 16];
+    content
+        .iter_mut()
+        .zip(digest.finalize())
+        .for_each(|(to, from)| *to = from);
+    content
+}
+
+/// The hash of the URI of its record; `None` if it is about no record.
+fn place(letter: &DeadLetter) -> Option<i64> {
+    let (did, collection, rkey) = (&letter.did, &letter.collection, &letter.rkey);
+    (!rkey.is_empty()).then(|| hash(&["at://", did, "/", collection, "/", rkey].concat()))
+}
+
+fn bytes(letter: &DeadLetter) -> i64 {
+    let texts = [&letter.raw, &letter.message, &letter.expected];
+    let length: usize = texts.iter().map(|text| text.len()).sum();
+    i64::try_from(ROW_BYTES + length + letter.received.len()).unwrap_or(i64::MAX)
+}
+
+/// A dead letter that was kept.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept {
+    pub(super) id: i64,
+    /// It is new; otherwise the same bytes are a dead letter already.
+    pub(super) new: bool,
+}
+
+impl Kept {
+    /// What became of the unit that it is about.
+    pub(super) fn outcome(self) -> Outcome {
+        match self.new {
+            true => Outcome::Dead,
+            false => Outcome::Repeated,
+        }
+    }
+}
+
 impl Apply<'_> {
-    /// Keeps a dead letter of this batch.
-    pub(super) fn bury(&mut self, letter: &DeadLetter) -> Result<(), Error> {
+    /// Keeps a dead letter of the event that is worked on.
+    pub(super) fn bury(&mut self, letter: &DeadLetter) -> Result<Kept, Error> {
         let (source, cursor) = self.origin();
-        self.bury_for(&source, cursor, letter)?;
-        Ok(())
+        self.bury_for(&source, cursor, letter, None)
     }
 
-    /// Keeps a dead letter of another source or moment; returns its number.
+    /// Keeps a dead letter of another source or moment, under the number `was` if it had one.
     pub(super) fn bury_for(
         &mut self,
         source: &str,
         cursor: i64,
         letter: &DeadLetter,
-    ) -> Result<i64, Error> {
-        let path = serde_json::to_string(&letter.path).unwrap_or_default();
+        was: Option<i64>,
+    ) -> Result<Kept, Error> {
+        let content = content(letter);
+        let known: Option<i64> = self
+            .tx
+            .prepare_cached("SELECT id FROM dead WHERE content = ?1")?
+            .query_row([content], |row| row.get(0))
+            .optional()?;
+        if let Some(id) = known {
+            self.revise(id, letter)?;
+            self.tx
+                .prepare_cached(
+                    "UPDATE dead SET arrivals = arrivals + 1, cursor = iif(?2 >= rev AND ?3 > 0, ?3, cursor), rev = max(rev, ?2)
+                     WHERE id = ?1",
+                )?
+                .execute(params![id, letter.rev.cast_signed(), cursor])?;
+            return Ok(Kept { id, new: false });
+        }
+        let place = place(letter);
+        if place.is_some() {
+            let uri = (&*letter.did, &*letter.collection, &*letter.rkey);
+            self.close_at(uri, letter.rev, Closed::Newer)?;
+        }
         let kind = (letter.stage.clone(), letter.collection.clone());
         *self.buried.entry(kind).or_default() += 1;
+        let path = serde_json::to_string(&letter.path).unwrap_or_default();
         self.tx
             .prepare_cached(
-                "INSERT INTO dead (source, did, collection, rkey, rev, stage, message, path, expected, received, raw, cursor, time, rule, cid)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+                "INSERT INTO dead (id, source, did, collection, rkey, rev, stage, message, path, expected, received, raw, cursor,
+                    time, rule, cid, content, place, bytes)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
             )?
             .execute(params![
-                source, letter.did, letter.collection, letter.rkey, letter.rev.cast_signed(), letter.stage,
+                was, source, letter.did, letter.collection, letter.rkey, letter.rev.cast_signed(), letter.stage,
                 letter.message, path, letter.expected, letter.received, letter.raw, cursor, self.now_us,
-                letter.rule, letter.cid
+                letter.rule, letter.cid, content, place, bytes(letter)
             ])?;
-        Ok(self.tx.last_insert_rowid())
+        let id = self.tx.last_insert_rowid();
+        Ok(Kept { id, new: true })
     }
 
-    /// Tries a dead letter's record again, with what today's checks say of it.
-    pub(super) fn replay(&mut self, id: i64, verdict: &Verdict) -> Result<(), Error> {
-        let source: Option<String> = self
-            .tx
-            .prepare_cached("SELECT source FROM dead WHERE id = ?1")?
-            .query_row([id], |row| row.get(0))
-            .optional()?;
-        let (Some(source), Some(letter)) = (source, letter(self.tx, id)?) else {
-            self.fates.push(Fate::Gone);
-            return Ok(());
-        };
-        // The letter and what waits behind it leave first; the transaction brings them back if it fails.
-        self.remove_letter(id)?;
-        let outcome = self.replay_letter(&source, &letter, verdict)?;
-        let counters = self.moved(&source);
-        counters.dead -= 1;
-        *outcome.counter(counters) += 1;
-        self.fates.push(outcome.into());
-        self.release()
+    /// Writes today's reason into a dead letter.
+    pub(super) fn revise(&self, id: i64, letter: &DeadLetter) -> Result<(), Error> {
+        let path = serde_json::to_string(&letter.path).unwrap_or_default();
+        self.tx
+            .prepare_cached(
+                "UPDATE dead SET stage = ?2, message = ?3, path = ?4, expected = ?5, received = ?6, rule = ?7 WHERE id = ?1",
+            )?
+            .execute(params![
+                id, letter.stage, letter.message, path, letter.expected, letter.received, letter.rule
+            ])?;
+        Ok(())
     }
 
-    fn replay_letter(
+    /// Closes the dead letter of the record at a place up to a revision, if there is one.
+    pub(super) fn close(&mut self, at: &Place<'_>, rev: u64, cause: Closed) -> Result<(), Error> {
+        self.close_at((at.author.did, at.nsid, at.rkey), rev, cause)
+    }
+
+    fn close_at(
         &mut self,
-        source: &str,
-        letter: &DeadLetter,
-        verdict: &Verdict,
-    ) -> Result<Outcome, Error> {
-        let key = self.memory.key(self.tx, &letter.did)?;
-        let known = self.known(key)?.unwrap_or_default();
-        let collection = self.memory.collection(self.tx, &letter.collection)?;
-        let author = Author {
-            key,
-            did: &letter.did,
-            snapshot: known.snapshot,
-        };
-        let at = Place::new(author, collection, &letter.collection, &letter.rkey);
-        let stamp = Stamp {
-            rev: letter.rev,
-            live: false,
-            snapshot: false,
-        };
-        let stored = self.find(&at)?;
-        match verdict {
-            Verdict::Delete => return Ok(Outcome::Superseded),
-            Verdict::Refused(fault) => {
-                if stored.is_some_and(|stored| stored.rev > letter.rev) {
-                    return Ok(Outcome::Superseded);
-                }
-                self.bury_for(source, letter.cursor, fault)?;
-                return Ok(Outcome::Dead);
-            }
-            Verdict::Put(_) => {}
+        (did, nsid, rkey): (&str, &str, &str),
+        rev: u64,
+        cause: Closed,
+    ) -> Result<(), Error> {
+        let place = hash(&["at://", did, "/", nsid, "/", rkey].concat());
+        let found: Vec<(i64, String)> = self
+            .tx
+            .prepare_cached(
+                "SELECT id, source FROM dead WHERE place = ?1 AND did = ?2 AND collection = ?3 AND rkey = ?4 AND rev <= ?5",
+            )?
+            .query_map(params![place, did, nsid, rkey, rev.cast_signed()], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?
+            .collect::<Result<_, _>>()?;
+        self.close_all(found, cause)
+    }
+
+    /// Closes every dead letter of an account that is gone, and with them what they hold of it.
+    pub(super) fn close_account(&mut self, did: &str) -> Result<(), Error> {
+        let found: Vec<(i64, String)> = self
+            .tx
+            .prepare_cached("SELECT id, source FROM dead WHERE did = ?1")?
+            .query_map([did], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<Result<_, _>>()?;
+        self.close_all(found, Closed::Account)
+    }
+
+    /// Closes dead letters of records that a repository fetched whole no longer holds, and of those
+    /// that could not be believed before it was fetched.
+    pub(super) fn close_fetched(
+        &mut self,
+        did: &str,
+        rev: u64,
+        present: &BTreeSet<(&str, &str)>,
+    ) -> Result<(), Error> {
+        type Found = (i64, String, String, String, String);
+        let found: Vec<Found> = self
+            .tx
+            .prepare_cached(
+                "SELECT id, source, collection, rkey, stage FROM dead WHERE did = ?1 AND rkey <> '' AND rev <= ?2",
+            )?
+            .query_map(params![did, rev.cast_signed()], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+            })?
+            .collect::<Result<_, _>>()?;
+        for (id, source, nsid, rkey, stage) in found {
+            let there = present.contains(&(nsid.as_str(), rkey.as_str()));
+            let cause = match there {
+                false => Closed::Deleted,
+                true if stage == "verify" => Closed::Newer,
+                true => continue,
+            };
+            self.close_all(vec![(id, source)], cause)?;
         }
-        if let Some(outcome) = settled(stored.as_ref(), at.author, stamp, verdict) {
-            return Ok(outcome);
+        Ok(())
+    }
+
+    /// Removes dead letters whose units are counted as superseded from now on.
+    fn close_all(&mut self, found: Vec<(i64, String)>, cause: Closed) -> Result<(), Error> {
+        for (id, source) in found {
+            self.remove_letter(id)?;
+            *self.closed.entry(cause).or_default() += 1;
+            let counters = self.moved(&source);
+            counters.dead -= 1;
+            counters.superseded += 1;
         }
-        if let Some(outcome) = self.meet_parked(&at, stamp, verdict)? {
-            return Ok(outcome);
-        }
-        let Verdict::Put(put) = verdict else {
-            return Ok(Outcome::Superseded);
-        };
-        match self.obstacle(&at, put)? {
-            None => {
-                self.put(&at, stamp, stored, put)?;
-                self.arrived(&at, put);
-                Ok(Outcome::Applied)
-            }
-            Some(Obstacle::Missing(need)) => {
-                self.park(&at, stamp, put, &need, source, letter.cursor)?;
-                Ok(Outcome::Parked)
-            }
-            Some(Obstacle::Broken(fault)) => {
-                self.clear(&at, stamp, stored, REFUSED)?;
-                self.bury_for(source, letter.cursor, &about(&at, letter.rev, put, fault))?;
-                Ok(Outcome::Dead)
-            }
-        }
+        Ok(())
     }
 
     /// Forgets a dead letter. Its unit stays counted as dead: that is what became of it.
@@ -209,14 +346,74 @@ impl Apply<'_> {
         Ok(())
     }
 
-    fn remove_letter(&self, id: i64) -> Result<bool, Error> {
-        self.tx
-            .prepare_cached("DELETE FROM parked WHERE dead = ?1")?
-            .execute([id])?;
+    /// Forgets dead letters from before a moment.
+    pub(super) fn expire(&mut self, before_us: Micros, max: usize) -> Result<(), Error> {
+        let ids: Vec<i64> = self
+            .tx
+            .prepare_cached("SELECT id FROM dead WHERE time < ?1 ORDER BY time LIMIT ?2")?
+            .query_map(params![before_us, max as i64], |row| row.get(0))?
+            .collect::<Result<_, _>>()?;
+        self.forget(&ids, Closed::Age)
+    }
+
+    /// Forgets the oldest dead letters until no more bytes are kept than may be.
+    pub(super) fn bound_dead(&mut self) -> Result<(), Error> {
+        if self.buried.is_empty() {
+            return Ok(());
+        }
+        let bytes_max = i64::try_from(self.plan.dead_bytes_max).unwrap_or(i64::MAX);
+        loop {
+            let mut over: i64 = self
+                .tx
+                .prepare_cached("SELECT rows FROM size WHERE name = 'dead bytes'")?
+                .query_row([], |row| row.get(0))?;
+            over -= bytes_max;
+            if over <= 0 {
+                return Ok(());
+            }
+            let mut oldest = self
+                .tx
+                .prepare_cached("SELECT id, bytes FROM dead ORDER BY time, id LIMIT ?1")?;
+            let oldest: Vec<(i64, i64)> = oldest
+                .query_map([OLDEST_MAX as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect::<Result<_, _>>()?;
+            let mut ids = Vec::new();
+            for (id, bytes) in oldest {
+                if over > 0 {
+                    ids.push(id);
+                    over -= bytes;
+                }
+            }
+            if ids.is_empty() {
+                return Ok(()); // nothing is left that could be forgotten
+            }
+            self.forget(&ids, Closed::Size)?;
+        }
+    }
+
+    fn forget(&mut self, ids: &[i64], cause: Closed) -> Result<(), Error> {
+        for id in ids {
+            self.remove_letter(*id)?;
+            *self.closed.entry(cause).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// Removes a dead letter, and the record that waits behind it for what it lacked.
+    pub(super) fn remove_letter(&self, id: i64) -> Result<bool, Error> {
+        self.end_wait(id)?;
         let gone = self
             .tx
             .prepare_cached("DELETE FROM dead WHERE id = ?1")?
             .execute([id])?;
         Ok(gone == 1)
+    }
+
+    /// Ends the wait of a dead letter's record for what it lacked.
+    pub(super) fn end_wait(&self, id: i64) -> Result<(), Error> {
+        self.tx
+            .prepare_cached("DELETE FROM parked WHERE dead = ?1")?
+            .execute([id])?;
+        Ok(())
     }
 }

@@ -119,14 +119,14 @@ fn follows(
 }
 
 /// Adds a record's rows, or removes those that its time and body gave it; returns its places
-/// and pushes follow changes.
+/// and pushes follow changes. `live`: it happened just now.
 pub(super) fn touch(
     tx: &Connection,
     memory: &mut Memory,
     ids: &Ids,
     subject: Subject<'_>,
     derived: &Derived,
-    touch: Touch,
+    (touch, live): (Touch, bool),
     changes: &mut Vec<Change>,
 ) -> Result<Vec<Published>, Error> {
     let (tail, time, record) = (subject.tail(), subject.time, subject.record);
@@ -151,7 +151,7 @@ pub(super) fn touch(
         };
         Ok(())
     })?;
-    group::touch(tx, memory, ids, subject, &derived.parts, touch, changes)?;
+    group::touch(tx, memory, ids, subject, &derived.parts, touch, live)?;
     let reader = subject.author;
     for (source, key) in follows(tx, memory, ids, derived)? {
         let (sql, change) = match touch {

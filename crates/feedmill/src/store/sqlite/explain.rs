@@ -3,6 +3,8 @@
 //! The questions are asked in the order in which the river would stop the
 //! record: on its way in, then by what is visible, then by who follows what.
 
+use std::collections::HashSet;
+
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::apply::{DELETED, LIVE};
@@ -221,27 +223,37 @@ impl Inquiry<'_> {
         };
         let author = find_key(self.connection, &part.author)?;
         let merge = part.merge.as_deref().unwrap_or(self.uri);
-        let place = (found.time, format!("{did}/{nsid}/{rkey}"));
+        let tail = format!("{did}/{nsid}/{rkey}");
+        let begins: Option<(i64, String)> = self
+            .connection
+            .prepare_cached(
+                "SELECT time, tail FROM part WHERE lane = ?1 AND author = ?2 AND merge = ?3 AND (time, tail) <= (?4, ?5)
+                 AND role > 0 ORDER BY time DESC, tail DESC LIMIT 1",
+            )?
+            .query_row(params![number, author, merge, found.time, tail], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .optional()?;
+        let Some((time, tail)) = begins else {
+            return Ok(());
+        };
         let mut statement = self.connection.prepare_cached(
-            "SELECT time, tail, first, keys FROM part WHERE lane = ?1 AND author = ?2 AND merge = ?3 ORDER BY time, tail",
+            "SELECT role, keys FROM part WHERE lane = ?1 AND author = ?2 AND merge = ?3 AND (time, tail) >= (?4, ?5)
+             ORDER BY time, tail",
         )?;
-        let mut rows = statement.query(params![number, author, merge])?;
-        let (mut begins, mut keys, mut passed) = (String::new(), Vec::new(), false);
+        let mut rows = statement.query(params![number, author, merge, time, tail])?;
+        let (mut keys, mut known): (Vec<i64>, HashSet<i64>) = (Vec::new(), HashSet::new());
         while let Some(row) = rows.next()? {
-            if row.get::<_, bool>(2)? {
-                if passed {
-                    break;
-                }
-                begins = row.get(1)?;
-                keys.clear();
+            if row.get::<_, bool>(0)? && !known.is_empty() {
+                break;
             }
-            keys.extend(unpack(row.get_ref(3)?.as_blob()?));
-            passed |= (row.get::<_, i64>(0)?, row.get::<_, String>(1)?) == place;
+            keys.extend(unpack(row.get_ref(1)?.as_blob()?).filter(|key| known.insert(*key)));
         }
-        answer.begins = Some(format!("at://{begins}"));
+        answer.begins = Some(format!("at://{tail}"));
+        let own: HashSet<String> = answer.keys.iter().cloned().collect();
         for key in keys {
             let text = text_of(self.connection, key)?;
-            if !answer.keys.contains(&text) {
+            if !own.contains(&text) {
                 answer.keys.push(text);
             }
         }

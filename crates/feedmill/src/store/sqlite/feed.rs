@@ -306,7 +306,7 @@ impl<'a> Merge<'a> {
         };
         self.begin(Way::Walk, query.before.as_ref(), short.scan_max)?;
         let page = self.page(&short, caps.to_vec())?;
-        Ok((page.rows.len() == query.limit || page.next.is_none()).then_some(page))
+        Ok((page.is_full(query.limit) || page.next.is_none()).then_some(page))
     }
 
     /// Opens the streams below `from`; what an earlier way had found is forgotten.
@@ -346,7 +346,8 @@ impl<'a> Merge<'a> {
             .into_iter()
             .map(|cap| cap.unwrap_or(usize::MAX))
             .collect();
-        let mut rows: Vec<Row> = Vec::with_capacity(query.limit.min(1024));
+        let mut page = Page::default();
+        page.rows.reserve(query.limit.min(1024));
         let mut seen: Option<(i64, Position)> = None;
         while let Some(head) = self.heads.pop() {
             let lane = self
@@ -371,28 +372,20 @@ impl<'a> Merge<'a> {
                 if query.before.as_ref().is_none_or(|before| here < *before)
                     && passes(self.connection, self.ids, &query.lens, &row)?
                 {
-                    if rows.len() == query.limit {
-                        return Ok(Page {
-                            next: rows.last().map(Row::position),
-                            rows,
-                            ..Page::default()
-                        });
+                    if page.is_full(query.limit) {
+                        return Ok(page.ended());
                     }
-                    rows.push(row);
+                    page.push(row);
                 }
             }
             if self.looked >= query.scan_max {
                 return Ok(Page {
-                    rows,
                     next: Some(here),
-                    ..Page::default()
+                    ..page
                 });
             }
         }
-        Ok(Page {
-            rows,
-            ..Page::default()
-        })
+        Ok(page)
     }
 
     /// The record if it may be seen by this reader.

@@ -2,11 +2,12 @@
 //!
 //! A reader counts as known to a feed when its history came whole, by a fetch or by its chain from
 //! the first commit on, while all that the feed reads of it was kept (`cover`). Asking, giving up and
-//! the end of waiting each happen in a transaction, so a crash forgets none of them.
+//! the end of waiting each happen in a transaction, so a crash forgets none of them. A reader that
+//! waits is a row under its DID and nothing else: it has a key and an account when its repository
+//! came. One that was given up is remembered for as long as it is left alone.
 
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
-use super::accounts::{DUE, IN_STEP};
 use super::apply::Apply;
 use super::derive::Ids;
 use super::names::find_key;
@@ -28,33 +29,46 @@ pub(super) fn state(
     if needed == 0 {
         return Ok(FirstRead::Known);
     }
-    let Some(key) = find_key(connection, did)? else {
-        return Ok(FirstRead::Unknown);
-    };
-    let state = connection
-        .prepare_cached(
-            "SELECT a.status, a.covered, f.reader IS NOT NULL, f.failed
-             FROM account a LEFT JOIN first_read f ON f.reader = a.key WHERE a.key = ?1",
-        )?
-        .query_row([key], |row| {
-            if row.get::<_, i64>(1)? >= needed {
-                return Ok(FirstRead::Known);
-            }
-            if !AccountStatus::from_code(row.get(0)?).visible() {
-                return Ok(FirstRead::Hidden);
-            }
-            Ok(match (row.get(2)?, row.get::<_, Option<i64>>(3)?) {
-                (true, None) => FirstRead::Waiting,
-                (_, Some(failed)) if now_us - failed < AGAIN_US => FirstRead::Failed,
-                _ => FirstRead::Unknown,
-            })
-        })
+    if let Some(state) = of_account(connection, did, needed)? {
+        return Ok(state);
+    }
+    let asked = connection
+        .prepare_cached("SELECT failed FROM first_read WHERE did = ?1")?
+        .query_row([did], |row| row.get::<_, Option<i64>>(0))
         .optional()?;
-    Ok(state.unwrap_or(FirstRead::Unknown))
+    Ok(match asked {
+        Some(None) => FirstRead::Waiting,
+        Some(Some(failed)) if now_us.saturating_sub(failed) < AGAIN_US => FirstRead::Failed,
+        _ => FirstRead::Unknown,
+    })
+}
+
+/// What the reader's account says by itself.
+fn of_account(connection: &Connection, did: &str, needed: i64) -> Result<Option<FirstRead>, Error> {
+    let Some(key) = find_key(connection, did)? else {
+        return Ok(None);
+    };
+    let account: Option<(i64, i64)> = connection
+        .prepare_cached("SELECT status, covered FROM account WHERE key = ?1")?
+        .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    Ok(match account {
+        Some((_, covered)) if covered >= needed => Some(FirstRead::Known),
+        Some((status, _)) if !AccountStatus::from_code(status).visible() => Some(FirstRead::Hidden),
+        _ => None,
+    })
+}
+
+/// Readers that wait, those who asked first before the others.
+pub(super) fn waiting(connection: &Connection, limit: usize) -> Result<Vec<String>, Error> {
+    connection
+        .prepare_cached("SELECT did FROM first_read WHERE failed IS NULL ORDER BY asked LIMIT ?1")?
+        .query_map([limit as i64], |row| row.get(0))?
+        .collect()
 }
 
 impl Apply<'_> {
-    /// Marks a reader's account to be fetched, unless too many wait already.
+    /// Notes that a reader's repository is to be fetched, unless too many wait already.
     pub(super) fn first_read(
         &mut self,
         did: &str,
@@ -71,50 +85,32 @@ impl Apply<'_> {
         if waiting >= i64::try_from(waiting_max).unwrap_or(i64::MAX) {
             return Ok(());
         }
-        let key = self.memory.key(self.tx, did)?;
+        let long_ago = self.now_us.saturating_sub(AGAIN_US);
         self.tx
-            .prepare_cached("INSERT OR IGNORE INTO account (key) VALUES (?1)")?
-            .execute([key])?;
+            .prepare_cached("DELETE FROM first_read WHERE failed <= ?1")?
+            .execute([long_ago])?;
         self.tx
             .prepare_cached(
-                "INSERT OR REPLACE INTO first_read (reader, asked, failed) VALUES (?1, ?2, NULL)",
+                "INSERT OR REPLACE INTO first_read (did, asked, failed) VALUES (?1, ?2, NULL)",
             )?
-            .execute(params![key, self.now_us])?;
-        match self.known(key)? {
-            Some(known) if known.repair != IN_STEP => Ok(()), // it is to be fetched anyway
-            _ => self.mark(key, did, DUE),
-        }
+            .execute(params![did, self.now_us])?;
+        self.broken.push(did.to_owned());
+        Ok(())
     }
 
-    /// A reader's host does not answer: it is left alone for a while. An account that the
-    /// stream brought as well stays marked.
+    /// A reader's host does not answer: it is left alone for a while.
     pub(super) fn give_up_reader(&mut self, did: &str) -> Result<(), Error> {
-        let Some(key) = self.memory.known_key(self.tx, did)? else {
-            return Ok(());
-        };
-        let asked = self
-            .tx
-            .prepare_cached("UPDATE first_read SET failed = ?2 WHERE reader = ?1")?
-            .execute(params![key, self.now_us])?;
-        let tip = self.memory.tips.find(self.tx, key)?;
-        if asked == 1 && tip.data.is_none() {
-            self.memory.accounts.remove(&key);
-            // A gap makes every account doubtful, also one of whom nothing was ever here.
-            self.tx
-                .prepare_cached(
-                    "UPDATE account SET repair = 0, doubt = 0
-                     WHERE key = ?1 AND repair <= ?2 AND snapshot = 0 AND (doubt = 0 OR ?3)",
-                )?
-                .execute(params![key, DUE, tip.rev == 0])?;
-        }
+        self.tx
+            .prepare_cached("UPDATE first_read SET failed = ?2 WHERE did = ?1 AND failed IS NULL")?
+            .execute(params![did, self.now_us])?;
         Ok(())
     }
 
     /// A repository came, or will not come any more: its reader waits no longer.
-    pub(super) fn first_read_done(&mut self, key: i64) -> Result<(), Error> {
+    pub(super) fn first_read_done(&mut self, did: &str) -> Result<(), Error> {
         self.tx
-            .prepare_cached("DELETE FROM first_read WHERE reader = ?1")?
-            .execute([key])?;
+            .prepare_cached("DELETE FROM first_read WHERE did = ?1")?
+            .execute([did])?;
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use rusqlite::{Connection, Error, params};
 
 use super::accounts::Known;
 use super::fresh::Fresh;
+use super::group::Edits;
 use super::names::{find_key, hash};
 use super::pile::{Added, Pile};
 use super::tip::Moved;
@@ -32,6 +33,8 @@ pub(super) struct Memory {
     pub(super) tips: Moved,
     pub(super) authored: Added,
     pub(super) referred: Added,
+    /// Records of merged feeds that came or went, to be regrouped.
+    pub(super) edits: Edits,
 }
 
 impl std::fmt::Debug for Memory {
@@ -57,6 +60,7 @@ impl Memory {
             tips: Moved::default(),
             authored: Added::to(Pile::Authored),
             referred: Added::to(Pile::Referred),
+            edits: Edits::default(),
         }
     }
 

@@ -13,12 +13,16 @@ mod climb;
 mod cover;
 mod dead;
 mod derive;
+mod error;
 mod explain;
 mod feed;
+mod fetching;
 mod first_read;
 mod fresh;
 mod graph;
 mod group;
+mod head;
+pub(super) mod heartbeat;
 mod load;
 mod memory;
 mod names;
@@ -34,14 +38,18 @@ mod read;
 mod rebuild;
 mod reference;
 mod renown;
+mod replay;
+mod retime;
 mod schema;
 mod shelf;
 mod sieve;
+pub(super) mod skew;
 mod tally;
 #[cfg(test)]
 mod tests;
 mod tip;
 mod version;
+mod wal;
 mod writer;
 
 use std::path::PathBuf;
@@ -49,21 +57,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, Error, OpenFlags, OptionalExtension, params};
 
-use super::account::{AccountState, Accounting};
+use super::account::{AccountState, Accounting, Begun};
+use super::attempt::Attempt;
 use super::batch::{Batch, DeadLetter};
-use super::change::{Drawn, Follows, Loaded};
+use super::change::{Drawn, Follows, LoadPlace, Loaded};
 use super::graph::{Walk, Walked};
-use super::merged::{Activity, ActivityPage, ActivityQuery};
+use super::merged::{ActivityPage, ActivityQuery};
 use super::page::{Children, FeedQuery, ListQuery, Page, Position, Row};
 use super::plan::{LaneId, Plan, SourceId};
+use super::skew::WrongClock;
 use super::version::{Standing, Version};
 use super::{
-    Committed, Counts, Desk, Intake, LetterQuery, Outbox, Pages, Reference, Referrer,
-    ReferrerQuery, Store, StoreError, Waiting,
+    Committed, Counts, Desk, Intake, LetterCount, LetterQuery, Outbox, Pages, Reference, Referrer,
+    ReferrerQuery, Store, StoreError, Waiting, Writing,
 };
 use derive::Ids;
+use error::{broken, sql};
+use head::{Head, Watch};
 use pool::Pool;
 use writer::Writer;
 
@@ -75,6 +87,10 @@ const DRAWERS: usize = 4;
 /// They read what was just written, once.
 const DRAWER_CACHE_MIB: u32 = 1;
 
+/// Connections of intake, resync and the operator's numbers, outside of requests.
+const INNER: usize = 2;
+const INNER_CACHE_MIB: u32 = 4;
+
 /// The embedded store.
 #[derive(Debug)]
 pub(super) struct SqliteStore {
@@ -83,7 +99,12 @@ pub(super) struct SqliteStore {
     readers: Pool,
     /// Of those who draw: they wait for no reader.
     drawers: Pool,
+    /// Of the process itself, whose questions are short: it waits for no request.
+    inner: Pool,
     writer: Writer,
+    head: Arc<Head>,
+    /// Notices other processes' commits; a store in memory has no other process.
+    _watch: Option<Watch>,
 }
 
 impl SqliteStore {
@@ -108,10 +129,8 @@ impl SqliteStore {
             Place::File(_) => {}
         }
         let mut connection = place.connect(settings.cache_mib)?;
-        if !schema::is_newest(&connection).map_err(sql)? {
-            return refused(
-                "it is of another version; `feedmill run` brings it to this one".into(),
-            );
+        if let Some(cause) = schema::unfit(&connection).map_err(sql)? {
+            return refused(cause);
         }
         match rebuild::find(&mut connection, &plan).map_err(sql)? {
             Some(ids) => Self::start(settings, &place, connection, plan, ids),
@@ -134,10 +153,18 @@ impl SqliteStore {
             let connections = (0..count).map(|_| place.connect(cache_mib));
             Ok::<_, StoreError>(Pool::of(connections.collect::<Result<_, _>>()?))
         };
+        let head = Arc::new(Head::default());
+        let watch = match place {
+            Place::File(_) => Some(Watch::start(place.connect(DRAWER_CACHE_MIB)?, &head)?),
+            Place::Memory(_) => None,
+        };
         Ok(Self {
             readers: pool(settings.readers.get(), settings.cache_mib)?,
             drawers: pool(DRAWERS, DRAWER_CACHE_MIB)?,
-            writer: Writer::start(connection, Arc::clone(&plan), ids.clone(), settings)?,
+            inner: pool(INNER, INNER_CACHE_MIB)?,
+            writer: Writer::start(connection, Arc::clone(&plan), ids.clone(), settings, &head)?,
+            head,
+            _watch: watch,
             plan,
             ids,
         })
@@ -154,6 +181,18 @@ impl SqliteStore {
     /// Runs `read` in one snapshot, as soon as a reader's connection is free.
     fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, StoreError> {
         self.read_on(&self.readers, read)
+    }
+
+    /// The same for the process itself, unless it works for a request.
+    fn read_inside<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, Error>,
+    ) -> Result<T, StoreError> {
+        let pool = match super::budget::current() {
+            Some(_) => &self.readers,
+            None => &self.inner,
+        };
+        self.read_on(pool, read)
     }
 
     fn read_on<T>(
@@ -184,7 +223,7 @@ impl Intake for SqliteStore {
     }
 
     fn cursor(&self, source: &str) -> Result<Option<i64>, StoreError> {
-        self.read(|connection| {
+        self.read_inside(|connection| {
             let cursor = connection
                 .prepare_cached("SELECT cursor FROM source WHERE name = ?1")?
                 .query_row([source], |row| row.get(0))
@@ -193,20 +232,44 @@ impl Intake for SqliteStore {
         })
     }
 
+    fn mark(&self, source: &str, attempt: Arc<Attempt>) {
+        self.writer.mark(source, attempt);
+    }
+
+    fn writing(&self) -> Writing {
+        self.writer.writing()
+    }
+
+    fn heartbeat(&self) -> Result<Option<(crate::clock::Micros, String)>, StoreError> {
+        self.read(heartbeat::read)
+    }
+
+    fn wrong_clock(&self) -> Result<Option<WrongClock>, StoreError> {
+        self.read_inside(skew::noted)
+    }
+
     fn queues(&self) -> Result<Vec<super::queue::Depth>, StoreError> {
-        self.read(|connection| pending::depths(connection, &self.plan))
+        self.read_inside(|connection| pending::depths(connection, &self.plan))
     }
 
     fn waiting(&self) -> Result<Waiting, StoreError> {
-        self.read(dead::waiting)
+        self.read_inside(dead::waiting)
+    }
+
+    fn dead_by_kind(&self) -> Result<Vec<LetterCount>, StoreError> {
+        self.read(dead::by_kind)
+    }
+
+    fn count_dead(&self, query: &LetterQuery) -> Result<i64, StoreError> {
+        self.read(|connection| dead::count(connection, query))
     }
 
     fn account(&self, did: &str) -> Result<Option<AccountState>, StoreError> {
-        self.read(|connection| read::account(connection, did))
+        self.read_inside(|connection| read::account(connection, did))
     }
 
     fn broken_accounts(&self, limit: usize) -> Result<Vec<String>, StoreError> {
-        self.read(|connection| {
+        self.read_inside(|connection| {
             connection
                 .prepare_cached("SELECT k.text FROM account a JOIN key k ON k.id = a.key WHERE a.key IN (
                         SELECT key FROM account WHERE repair > 0 AND status % 2 = 0 UNION SELECT key FROM account WHERE doubt > 0
@@ -216,8 +279,16 @@ impl Intake for SqliteStore {
         })
     }
 
+    fn waiting_readers(&self, limit: usize) -> Result<Vec<String>, StoreError> {
+        self.read(|connection| first_read::waiting(connection, limit))
+    }
+
+    fn fetches_begun(&self) -> Result<Vec<Begun>, StoreError> {
+        self.read(fetching::begun)
+    }
+
     fn held(&self, did: &str) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.read(|connection| {
+        self.read_inside(|connection| {
             let Some(key) = names::find_key(connection, did)? else {
                 return Ok(Vec::new());
             };
@@ -231,7 +302,7 @@ impl Intake for SqliteStore {
 
 impl Outbox for SqliteStore {
     fn head(&self) -> Result<i64, StoreError> {
-        self.read(outbox::head)
+        self.read_inside(outbox::head)
     }
 
     fn draw(&self, position: i64, limit: usize) -> Result<Drawn, StoreError> {
@@ -241,11 +312,25 @@ impl Outbox for SqliteStore {
     }
 
     fn missed(&self, position: i64, limit: usize) -> Result<Drawn, StoreError> {
-        self.read(|connection| outbox::draw(connection, position, limit))
+        self.read_inside(|connection| outbox::draw(connection, position, limit))
     }
 
-    fn wait(&self, position: i64, patience: Duration) {
-        self.writer.wait(position, patience);
+    fn wait(&self, position: i64, patience: Duration, enough: &dyn Fn() -> bool) {
+        self.head.wait(position, patience, enough);
+    }
+
+    fn wake(&self) {
+        self.head.wake();
+    }
+
+    fn commits(&self) -> u64 {
+        self.head.commits()
+    }
+
+    fn lane_sizes(&self) -> Result<Vec<u64>, StoreError> {
+        self.read_on(&self.drawers, |connection| {
+            load::sizes(connection, &self.plan)
+        })
     }
 
     fn lane_number(&self, lane: LaneId) -> Option<i64> {
@@ -256,9 +341,15 @@ impl Outbox for SqliteStore {
         self.ids.sources.get(source.0).copied()
     }
 
-    fn load(&self, lane_max: usize, visit: &mut dyn FnMut(Loaded<'_>)) -> Result<i64, StoreError> {
+    fn load(
+        &self,
+        from: LoadPlace,
+        lane_max: usize,
+        visit: &mut dyn FnMut(Loaded<'_>),
+    ) -> Result<Option<LoadPlace>, StoreError> {
         self.read_on(&self.drawers, |connection| {
-            load::load(connection, &self.plan, &self.ids, lane_max, visit)
+            let known = (&*self.plan, &self.ids);
+            load::slice(connection, known, from, lane_max, visit)
         })
     }
 
@@ -268,7 +359,7 @@ impl Outbox for SqliteStore {
         follows: &[SourceId],
         hides: &[SourceId],
     ) -> Result<Follows, StoreError> {
-        self.read(|connection| {
+        self.read_inside(|connection| {
             Ok(Follows {
                 as_of: outbox::head(connection)?,
                 keys: load::keys(connection, &self.ids, follows, reader)?,
@@ -283,31 +374,31 @@ impl Outbox for SqliteStore {
         records_max: usize,
     ) -> Result<Option<Vec<(i64, i64)>>, StoreError> {
         let known = (&*self.plan, &self.ids);
-        self.read(|connection| reached::keys_of(connection, known, account, records_max))
+        self.read_inside(|connection| reached::keys_of(connection, known, account, records_max))
     }
 
     fn kept(&self, ids: &[i64]) -> Result<Vec<Row>, StoreError> {
-        self.read(|connection| read::kept(connection, ids))
+        self.read_inside(|connection| read::kept(connection, ids))
     }
 
     fn kept_after(&self, after: i64, limit: usize) -> Result<Vec<Row>, StoreError> {
-        self.read(|connection| read::kept_after(connection, after, limit))
+        self.read_inside(|connection| read::kept_after(connection, after, limit))
     }
 
     fn versions(&self, uris: &[&str]) -> Result<Vec<Option<Version>>, StoreError> {
-        self.read(|connection| version::versions(connection, uris))
+        self.read_inside(|connection| version::versions(connection, uris))
     }
 
     fn versions_after(&self, after: i64, limit: usize) -> Result<Vec<(i64, Version)>, StoreError> {
-        self.read(|connection| version::versions_after(connection, after, limit))
+        self.read_inside(|connection| version::versions_after(connection, after, limit))
     }
 
     fn standing(&self, did: &str) -> Result<Option<Standing>, StoreError> {
-        self.read(|connection| version::standing(connection, did))
+        self.read_inside(|connection| version::standing(connection, did))
     }
 
     fn standings(&self, after: i64, limit: usize) -> Result<Vec<Standing>, StoreError> {
-        self.read(|connection| version::standings(connection, after, limit))
+        self.read_inside(|connection| version::standings(connection, after, limit))
     }
 }
 
@@ -345,7 +436,7 @@ impl Pages for SqliteStore {
         &self,
         lane: LaneId,
         firsts: &[(i64, crate::clock::Micros)],
-    ) -> Result<Option<Vec<Activity>>, StoreError> {
+    ) -> Result<Option<ActivityPage>, StoreError> {
         self.read(|connection| self.activities_in(connection).at(lane, firsts))
     }
 
@@ -384,16 +475,7 @@ impl Pages for SqliteStore {
     }
 
     fn handle_of(&self, did: &str) -> Result<Option<String>, StoreError> {
-        self.read(|connection| {
-            let Some(key) = names::find_key(connection, did)? else {
-                return Ok(None);
-            };
-            let handle = connection
-                .prepare_cached("SELECT handle FROM account WHERE key = ?1")?
-                .query_row([key], |row| row.get(0))
-                .optional()?;
-            Ok(handle.flatten())
-        })
+        self.read(|connection| read::handle(connection, did))
     }
 
     fn first_read(
@@ -408,7 +490,7 @@ impl Pages for SqliteStore {
 
 impl Desk for SqliteStore {
     fn cursors(&self) -> Result<Vec<(String, Option<i64>)>, StoreError> {
-        self.read(|connection| {
+        self.read_inside(|connection| {
             connection
                 .prepare_cached("SELECT name, cursor FROM source ORDER BY name")?
                 .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
@@ -417,11 +499,11 @@ impl Desk for SqliteStore {
     }
 
     fn accounting(&self, source: Option<&str>) -> Result<Accounting, StoreError> {
-        self.read(|connection| read::accounting(connection, source))
+        self.read_inside(|connection| read::accounting(connection, source))
     }
 
     fn counts(&self) -> Result<Counts, StoreError> {
-        self.read(read::counts)
+        self.read_inside(read::counts)
     }
 
     fn followers(
@@ -430,7 +512,7 @@ impl Desk for SqliteStore {
         after: i64,
         limit: usize,
     ) -> Result<Vec<(i64, String)>, StoreError> {
-        self.read(|connection| {
+        self.read_inside(|connection| {
             let Some(source) = self.ids.sources.get(source.0) else {
                 return Ok(Vec::new());
             };
@@ -455,7 +537,7 @@ impl Desk for SqliteStore {
         let Some(feed) = self.plan.feed(feed) else {
             return Ok(None);
         };
-        let explained = self.read(|connection| {
+        let explained = self.read_inside(|connection| {
             let inquiry = explain::Inquiry {
                 connection,
                 plan: &self.plan,
@@ -470,11 +552,11 @@ impl Desk for SqliteStore {
     }
 
     fn letters(&self, query: &LetterQuery) -> Result<Vec<DeadLetter>, StoreError> {
-        self.read(|connection| dead::letters(connection, query))
+        self.read_inside(|connection| dead::letters(connection, query))
     }
 
     fn letter(&self, id: i64) -> Result<Option<DeadLetter>, StoreError> {
-        self.read(|connection| dead::letter(connection, id))
+        self.read_inside(|connection| dead::letter(connection, id))
     }
 }
 
@@ -509,36 +591,4 @@ impl Place {
         schema::prepare(&connection, cache_mib).map_err(sql)?;
         Ok(connection)
     }
-}
-
-/// Sorts SQLite's errors by what the caller does about them.
-fn sql(error: Error) -> StoreError {
-    let error = match error {
-        // Another engine's word, carried through.
-        Error::ToSqlConversionFailure(cause) => match cause.downcast::<StoreError>() {
-            Ok(cause) => return *cause,
-            Err(cause) => Error::ToSqlConversionFailure(cause),
-        },
-        error => error,
-    };
-    let passing = matches!(
-        error.sqlite_error_code(),
-        Some(
-            ErrorCode::DatabaseBusy
-                | ErrorCode::DatabaseLocked
-                | ErrorCode::DiskFull
-                | ErrorCode::SystemIoFailure
-                | ErrorCode::CannotOpen
-                | ErrorCode::OutOfMemory
-        )
-    );
-    if passing {
-        StoreError::Passing(error.to_string())
-    } else {
-        StoreError::Broken(error.to_string())
-    }
-}
-
-fn broken(message: String) -> StoreError {
-    StoreError::Broken(message)
 }

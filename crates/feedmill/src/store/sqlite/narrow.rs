@@ -18,7 +18,7 @@ use super::pick::{Gate, Pick};
 use super::read::tail;
 use crate::store::filter::{Filter, Test};
 use crate::store::ladder::Steps;
-use crate::store::page::{Page, Position, Row, Rung};
+use crate::store::page::{Page, Position, Rung};
 
 /// Rows of one value read at once.
 const CHUNK: usize = 128;
@@ -71,7 +71,7 @@ impl Pick<'_> {
 
     /// Whether a page is as long as it can be.
     fn is_whole(&self, page: &Page) -> bool {
-        page.next.is_none() || page.rows.len() >= self.limit
+        page.next.is_none() || page.is_full(self.limit)
     }
 
     /// The page from the rows of the value, looking at `looked_max` of them.
@@ -92,11 +92,10 @@ impl Pick<'_> {
             last = Some(here);
             looked += 1;
             if let Some(row) = self.admitted(record, &place)? {
-                if page.rows.len() == self.limit {
-                    page.next = page.rows.last().map(Row::position);
-                    return Ok(Some(page));
+                if page.is_full(self.limit) {
+                    return Ok(Some(page.ended()));
                 }
-                page.rows.push(row);
+                page.push(row);
             }
             if looked >= looked_max {
                 page.next = Some(place);

@@ -23,7 +23,7 @@ use crate::expression::Scope;
 use crate::settle::{Next, Trouble};
 use crate::store::Accounting;
 use crate::store::batch::{DeadLetter, Put, Verdict};
-use crate::store::letter::Fate;
+use crate::store::letter::{Closed, Fate};
 use crate::store::need::{Need, Target};
 
 /// Records released at once by one arrival; the rest follow as due.
@@ -35,7 +35,7 @@ pub(super) enum Obstacle {
     /// Something it needs is not here.
     Missing(Need),
     /// It breaks a rule over records it refers to.
-    Broken(DeadLetter),
+    Broken(Box<DeadLetter>),
 }
 
 /// Why a parked record is looked at.
@@ -47,6 +47,15 @@ enum Occasion {
     Due,
     /// There are too many, and it is the oldest.
     Excess,
+}
+
+/// Where a record came from that begins to wait.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait<'w> {
+    pub(super) source: &'w str,
+    pub(super) cursor: i64,
+    /// The number of the dead letter it was, if it was replayed.
+    pub(super) was: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -64,13 +73,14 @@ struct Parked {
     put: Put,
     attempt: u32,
     dead: Option<i64>,
+    was: Option<i64>,
 }
 
 impl Apply<'_> {
     /// The counters of a source: this batch's own, or another's that a released record belongs to.
     pub(super) fn moved(&mut self, source: &str) -> &mut Accounting {
         if source == self.source {
-            &mut self.tally
+            &mut self.moves
         } else {
             self.others.entry(source.to_owned()).or_default()
         }
@@ -138,11 +148,13 @@ impl Apply<'_> {
         stored: Option<Stored>,
         put: &Put,
     ) -> Result<Outcome, Error> {
-        let again = stored
-            .as_ref()
-            .is_some_and(|old| old.state == REFUSED && old.rev == stamp.rev);
+        let refused = stored.as_ref().is_some_and(Stored::is_refused);
+        let again = refused && stored.as_ref().is_some_and(|old| old.rev == stamp.rev);
         match self.obstacle(at, put)? {
             None => {
+                if refused {
+                    self.close(at, stamp.rev, Closed::Newer)?;
+                }
                 self.put(at, stamp, stored, put)?;
                 self.arrived(at, put);
                 Ok(Outcome::Applied)
@@ -150,14 +162,22 @@ impl Apply<'_> {
             // It was buried for this before, and its dead letter was settled by hand.
             Some(_) if again => Ok(Outcome::Repeated),
             Some(Obstacle::Missing(need)) => {
+                if refused {
+                    self.close(at, stamp.rev, Closed::Newer)?;
+                }
                 let (source, cursor) = self.origin();
-                self.park(at, stamp, put, &need, &source, cursor)?;
+                let wait = Wait {
+                    source: &source,
+                    cursor,
+                    was: None,
+                };
+                self.park(at, stamp, put, &need, wait)?;
                 Ok(Outcome::Parked)
             }
             Some(Obstacle::Broken(letter)) => {
                 self.clear(at, stamp, stored, REFUSED)?;
-                self.bury(&about(at, stamp.rev, put, letter))?;
-                Ok(Outcome::Dead)
+                let kept = self.bury(&about(at, stamp.rev, put, *letter))?;
+                Ok(kept.outcome())
             }
         }
     }
@@ -187,7 +207,7 @@ impl Apply<'_> {
                 self.bind(&mut scope, name, value.at(path))?;
             }
             if let Some(letter) = rule.broken(&scope, &value) {
-                return Ok(Some(Obstacle::Broken(letter)));
+                return Ok(Some(Obstacle::Broken(Box::new(letter))));
             }
         }
         Ok(None)
@@ -255,8 +275,7 @@ impl Apply<'_> {
         stamp: Stamp,
         put: &Put,
         need: &Need,
-        source: &str,
-        cursor: i64,
+        wait: Wait<'_>,
     ) -> Result<(), Error> {
         let key = need.target.key();
         let pause_us = match Trouble::Early(key.clone()).next(0) {
@@ -264,16 +283,17 @@ impl Apply<'_> {
             Next::Bury { .. } => 0,
         };
         let links = serde_json::to_string(&put.links).unwrap_or_default();
+        let seen_us = put.seen_us.unwrap_or(i64::MAX).min(self.seen_us());
         self.tx
             .prepare_cached(
                 "INSERT INTO parked (source, cursor, author, hash, collection, rkey, rev, live, cid, body, time, links,
-                    missing, missing_hash, path, attempt, due)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 1, ?16)",
+                    missing, missing_hash, path, attempt, due, was, seen)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 1, ?16, ?17, ?18)",
             )?
             .execute(params![
-                source, cursor, at.author.key, at.hash, at.collection, at.rkey, stamp.rev.cast_signed(),
+                wait.source, wait.cursor, at.author.key, at.hash, at.collection, at.rkey, stamp.rev.cast_signed(),
                 stamp.live, bytes(put.cid), put.body, put.time_us, links,
-                key, hash(&key), need.path, self.now_us + pause_us
+                key, hash(&key), need.path, self.now_us + pause_us, wait.was, seen_us
             ])?;
         self.parked_some = true;
         Ok(())
@@ -302,7 +322,8 @@ impl Apply<'_> {
                     .execute(params![hash(&key), key, self.now_us])?;
             }
             for id in ids {
-                self.attempt(id, Occasion::Arrival)?;
+                let fate = self.attempt(id, Occasion::Arrival)?;
+                self.woken.push(fate.unwrap_or(Fate::Parked));
             }
         }
         Ok(())
@@ -375,17 +396,20 @@ impl Apply<'_> {
                 }
                 Some(Obstacle::Broken(letter)) => {
                     self.clear(&at, stamp, stored, REFUSED)?;
-                    let letter = about(&at, parked.rev, &parked.put, letter);
-                    self.bury_for(&parked.source, parked.cursor, &letter)?;
+                    let letter = about(&at, parked.rev, &parked.put, *letter);
+                    let (source, cursor) = (&parked.source, parked.cursor);
+                    match parked.dead {
+                        Some(dead) => self.revise(dead, &letter)?,
+                        None => drop(self.bury_for(source, cursor, &letter, parked.was)?),
+                    }
                     Outcome::Dead
                 }
             },
         };
         self.unpark(parked.id)?;
-        if let Some(dead) = parked.dead {
-            self.tx
-                .prepare_cached("DELETE FROM dead WHERE id = ?1")?
-                .execute([dead])?;
+        // Refused for another reason now, it is the same dead letter.
+        if let Some(dead) = parked.dead.filter(|_| outcome != Outcome::Dead) {
+            self.remove_letter(dead)?;
         }
         let counters = self.moved(&parked.source);
         *(if parked.dead.is_some() {
@@ -452,7 +476,9 @@ impl Apply<'_> {
             ..DeadLetter::default()
         };
         let letter = about(at, parked.rev, &parked.put, fault);
-        let dead = self.bury_for(&parked.source, parked.cursor, &letter)?;
+        let dead = self
+            .bury_for(&parked.source, parked.cursor, &letter, parked.was)?
+            .id;
         self.tx
             .prepare_cached("UPDATE parked SET dead = ?2, due = NULL, missing = ?3, missing_hash = ?4 WHERE id = ?1")?
             .execute(params![parked.id, dead, key, hash(&key)])?;
@@ -498,7 +524,7 @@ impl Apply<'_> {
             .tx
             .prepare_cached(
                 "SELECT p.source, p.cursor, p.author, k.text, p.collection, c.nsid, p.rkey, p.rev, p.live, p.cid, p.body,
-                    p.time, p.links, p.attempt, p.dead
+                    p.time, p.links, p.attempt, p.dead, p.was, p.seen
                  FROM parked p JOIN key k ON k.id = p.author JOIN collection c ON c.id = p.collection WHERE p.id = ?1",
             )?
             .query_row([id], |row| {
@@ -519,12 +545,13 @@ impl Apply<'_> {
                         cid: cid.and_then(|bytes| Cid::from_bytes(&bytes).ok()),
                         body: row.get(10)?,
                         time_us: row.get(11)?,
-                        seen_us: None,
+                        seen_us: row.get(16)?,
                         links: serde_json::from_str(&links).unwrap_or_default(),
                         derived: Default::default(),
                     },
                     attempt: row.get(13)?,
                     dead: row.get(14)?,
+                    was: row.get(15)?,
                 })
             })
             .optional()?;

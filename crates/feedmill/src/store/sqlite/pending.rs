@@ -36,6 +36,8 @@ struct Deferred<'a> {
     author: Author<'a>,
     stamp: Stamp,
     op: &'a Op,
+    /// The number of the event that brought it.
+    seq: i64,
 }
 
 /// One batch's queues.
@@ -93,7 +95,7 @@ impl<'a> Apply<'a> {
     pub(super) fn origin(&self) -> (String, i64) {
         match &self.origin {
             Some(origin) => (origin.source.clone(), origin.cursor),
-            None => (self.source.to_owned(), self.cursor),
+            None => (self.source.to_owned(), self.seq),
         }
     }
 
@@ -122,6 +124,7 @@ impl<'a> Apply<'a> {
             author,
             stamp,
             op,
+            seq: self.seq,
         };
         if let Some(line) = self.turn.lines.get_mut(queue) {
             line.push(deferred);
@@ -162,10 +165,13 @@ impl<'a> Apply<'a> {
             );
         }
         theirs.sort_unstable_by_key(|(number, _, _)| *number);
+        let seq = self.seq;
         for (_, queue, it) in theirs {
             self.turn.done(queue);
+            self.seq = it.seq;
             self.op(it.author, it.stamp, it.op)?;
         }
+        self.seq = seq;
         Ok(())
     }
 
@@ -199,6 +205,7 @@ impl<'a> Apply<'a> {
             let fresh = share.saturating_sub(rows.len());
             for it in line.iter().take(fresh) {
                 self.turn.done(queue);
+                self.seq = it.seq;
                 self.op(it.author, it.stamp, it.op)?;
             }
             for it in line.iter().skip(fresh) {
@@ -239,7 +246,7 @@ impl<'a> Apply<'a> {
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
             )?
             .execute(params![
-                queue as i64, self.source, self.cursor, it.author.key, collection, it.op.rkey,
+                queue as i64, self.source, it.seq, it.author.key, collection, it.op.rkey,
                 it.stamp.rev.cast_signed(), it.stamp.live, told_us.min(self.now_us), cid, body,
                 put.and_then(|put| put.time_us), links, letter
             ])?;

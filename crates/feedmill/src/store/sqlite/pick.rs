@@ -96,11 +96,10 @@ impl Pick<'_> {
                     continue;
                 };
                 let Some(row) = row else { continue };
-                if page.rows.len() == self.limit {
-                    page.next = page.rows.last().map(Row::position);
-                    return Ok(Some(page));
+                if page.is_full(self.limit) {
+                    return Ok(Some(page.ended()));
                 }
-                page.rows.push(row);
+                page.push(row);
             }
             match reached {
                 None => return Ok(Some(page)),

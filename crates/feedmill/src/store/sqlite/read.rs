@@ -100,15 +100,34 @@ pub(super) fn kept_after(
         .collect()
 }
 
+/// Visible records by their numbers, in this order, until they are as many bytes as a page may have.
 pub(super) fn rows(connection: &Connection, ids: &[i64]) -> Result<Vec<Row>, Error> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {ROW} FROM {ROW_FROM} WHERE r.id = ?1 AND {VISIBLE}"
     ))?;
-    let mut found = Vec::with_capacity(ids.len());
+    let mut page = Page::default();
+    page.rows.reserve(ids.len());
     for id in ids {
-        found.extend(statement.query_row([id], to_row).optional()?);
+        if let Some(row) = statement.query_row([id], to_row).optional()? {
+            page.push(row);
+        }
+        if page.is_full(usize::MAX) {
+            break;
+        }
     }
-    Ok(found)
+    Ok(page.rows)
+}
+
+/// The newest handle of an account.
+pub(super) fn handle(connection: &Connection, did: &str) -> Result<Option<String>, Error> {
+    let Some(key) = find_key(connection, did)? else {
+        return Ok(None);
+    };
+    let handle = connection
+        .prepare_cached("SELECT handle FROM account WHERE key = ?1")?
+        .query_row([key], |row| row.get(0))
+        .optional()?;
+    Ok(handle.flatten())
 }
 
 pub(super) fn position(connection: &Connection, uri: &str) -> Result<Option<Position>, Error> {
@@ -194,7 +213,7 @@ fn scan(
     scan_max: usize,
 ) -> Result<Page, Error> {
     let mut before = query.before.clone();
-    let mut found: Vec<Row> = Vec::new();
+    let mut page = Page::default();
     let mut looked = 0;
     loop {
         // One more than asked tells whether there is more.
@@ -202,42 +221,35 @@ fn scan(
             true => query.limit + 1,
             false => FILTER_CHUNK,
         };
-        let rows = rows_below(connection, lane, key, before.as_ref(), chunk)?;
-        let ended = rows.len() < chunk;
+        let (rows, ended) = rows_below(connection, lane, key, before.as_ref(), chunk)?;
         for row in rows {
             before = Some(row.position());
             looked += 1;
             if !passes(connection, ids, &query.lens, &row)? {
                 continue;
             }
-            if found.len() == query.limit {
-                let next = found.last().map(Row::position);
-                return Ok(Page {
-                    rows: found,
-                    next,
-                    ..Page::default()
-                });
+            if page.is_full(query.limit) {
+                return Ok(page.ended());
             }
-            found.push(row);
+            page.push(row);
         }
         if ended || looked >= scan_max {
             return Ok(Page {
-                rows: found,
                 next: before.filter(|_| !ended),
-                ..Page::default()
+                ..page
             });
         }
     }
 }
 
-/// The next visible rows of a lane, or of one key in it.
+/// The next visible rows of a lane, or of one key in it, and whether they are the last.
 fn rows_below(
     connection: &Connection,
     lane: i64,
     key: Option<i64>,
     before: Option<&Position>,
     limit: usize,
-) -> Result<Vec<Row>, Error> {
+) -> Result<(Vec<Row>, bool), Error> {
     let (time, tail) = match before {
         Some(position) => (position.time_us, tail(&position.uri)),
         None => (i64::MAX, String::new()),
@@ -250,13 +262,21 @@ fn rows_below(
             let below = (time, stem.below(&tail));
             visible_below(connection, shelf, key, below, limit)
         }
-        None => connection
-            .prepare_cached(&format!(
+        None => {
+            let mut statement = connection.prepare_cached(&format!(
                 "SELECT {ROW} FROM {recent} p CROSS JOIN {ROW_FROM} WHERE p.lane = ?1 AND (p.time, p.tail) < (?2, ?3)
                  AND r.id = p.record AND {VISIBLE} ORDER BY p.time DESC, p.tail DESC LIMIT ?4"
-            ))?
-            .query_map(params![number, time, tail, limit as i64], to_row)?
-            .collect(),
+            ))?;
+            let rows = statement.query_map(params![number, time, tail, limit as i64], to_row)?;
+            let mut page = Page::default();
+            for row in rows {
+                page.push(row?);
+                if page.is_full(limit) {
+                    return Ok((page.rows, false));
+                }
+            }
+            Ok((page.rows, true))
+        }
     }
 }
 
@@ -267,21 +287,26 @@ fn visible_below(
     key: i64,
     (mut time, tie): (i64, &str),
     limit: usize,
-) -> Result<Vec<Row>, Error> {
+) -> Result<(Vec<Row>, bool), Error> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {ROW} FROM {ROW_FROM} WHERE r.id = ?1 AND {VISIBLE}"
     ))?;
-    let (mut tie, mut found) = (tie.to_owned(), Vec::new());
+    let (mut tie, mut page) = (tie.to_owned(), Page::default());
     loop {
-        let wanted = limit - found.len();
+        let wanted = limit - page.rows.len();
         let placed = shelf.below(connection, key, (time, &tie), wanted)?;
         let ended = placed.len() < wanted;
         for placed in placed {
-            found.extend(statement.query_row([placed.record], to_row).optional()?);
+            if let Some(row) = statement.query_row([placed.record], to_row).optional()? {
+                page.push(row);
+            }
+            if page.is_full(limit) {
+                return Ok((page.rows, false));
+            }
             (time, tie) = (placed.time, placed.tie);
         }
-        if ended || found.len() >= limit {
-            return Ok(found);
+        if ended {
+            return Ok((page.rows, true));
         }
     }
 }
@@ -339,6 +364,7 @@ pub(super) fn counts(connection: &Connection) -> Result<Counts, Error> {
         accounts: count("account")?,
         dead: count("dead")?,
         held: count("held")?,
+        unmerged: count("unmerged")?,
     })
 }
 

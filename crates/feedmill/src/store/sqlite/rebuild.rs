@@ -15,13 +15,19 @@ use super::derive::{self, Ids, Subject};
 use super::group::Touch;
 use super::memory::{IDS_MAX, Memory};
 use super::names;
+use super::retime;
 use super::shelf::lane_of;
 use super::tally::Books;
 use crate::store::plan::{Derived, Lane, LaneId, Plan};
 
+/// Records of merged feeds that are regrouped together while a lane is filled.
+const REGROUP_MAX: usize = if cfg!(debug_assertions) { 50 } else { 10_000 };
+
 /// Brings derived rows in line with the plan; returns the numbers of its lanes and sources.
 pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Error> {
     let tx = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    // First, because rows are filled from the records' times.
+    let retimed = retime::align(&tx, plan)?;
     let lane_specs: Vec<&str> = plan
         .lanes
         .iter()
@@ -38,12 +44,16 @@ pub(super) fn align(connection: &mut Connection, plan: &Plan) -> Result<Ids, Err
     let dropped = drop_unwanted(&tx, "lane", &of_lanes, "lane", &lane_specs)?
         + drop_unwanted(&tx, "follow_source", &["follow"], "source", &source_specs)?
         + drop_unwanted(&tx, "ladder", &["rung"], "ladder", &ladder_specs)?;
+    if dropped > 0 {
+        let counted = "UPDATE size SET rows = (SELECT count(*) FROM part WHERE role = 2) WHERE name = 'unmerged'";
+        tx.execute(counted, [])?;
+    }
     let (lanes, new_lanes) = lane_numbers(&tx, plan)?;
     let (sources, new_sources) = numbers(&tx, "follow_source", &source_specs)?;
     let (ladders, new_ladders) = numbers(&tx, "ladder", &ladder_specs)?;
     let new = new_lanes.len() + new_sources.len() + new_ladders.len();
     // Who does not know of a collection would not keep it: that is another layout, too.
-    if dropped + new + cover::keep(&tx, plan)? > 0 {
+    if retimed + dropped + new + cover::keep(&tx, plan)? > 0 {
         tx.execute("UPDATE layout SET number = number + 1", [])?;
     }
     let ids = Ids {
@@ -98,6 +108,7 @@ pub(super) fn find(connection: &mut Connection, plan: &Plan) -> Result<Option<Id
     ) else {
         return Ok(None);
     };
+    let is_timed = retime::is_aligned(&tx, plan)?;
     let mut with_rows = with_rows.into_iter();
     let mut lanes = Vec::with_capacity(plan.lanes.len());
     for lane in &plan.lanes {
@@ -110,7 +121,7 @@ pub(super) fn find(connection: &mut Connection, plan: &Plan) -> Result<Option<Id
         };
         lanes.push(number);
     }
-    let Some(needed) = cover::needed(&tx, plan)? else {
+    let Some(needed) = cover::needed(&tx, plan)?.filter(|_| is_timed) else {
         return Ok(None);
     };
     Ok(Some(Ids {
@@ -232,24 +243,22 @@ fn fill(
     nsids.dedup();
     let mut memory = Memory::new(IDS_MAX);
     let books = Books { tx, plan, ids };
+    // Nobody consumes changes of rows that are filled: who began before this layout starts again.
+    let mut unread = Vec::new();
     for nsid in nsids {
         each(tx, nsid, &mut |subject, body| {
             let derived = wanted(derive::of_body(plan, nsid, subject.did, body));
             books.child(&mut memory, subject, &derived, 1)?;
-            let came = Touch::Came;
-            derive::touch(
-                tx,
-                &mut memory,
-                ids,
-                subject,
-                &derived,
-                came,
-                &mut Vec::new(),
-            )
-            .map(drop)
+            let came = (Touch::Came, false);
+            derive::touch(tx, &mut memory, ids, subject, &derived, came, &mut unread)?;
+            if memory.edits.len() >= REGROUP_MAX {
+                memory.edits.regroup(tx, &mut unread)?;
+            }
+            unread.clear();
+            Ok(())
         })?;
     }
-    Ok(())
+    memory.edits.regroup(tx, &mut unread)
 }
 
 /// Puts every record, and every account, on the ladders that are new. Counts are there by now.

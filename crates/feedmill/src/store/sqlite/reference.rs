@@ -10,6 +10,8 @@ use super::names::hash;
 use super::pile::form::{NUMBER_BYTES, number_bytes, number_of, sorting};
 use super::pile::{self, Added, Descent, Pile};
 use super::read::{ROW, ROW_FROM, VISIBLE, record, to_row};
+use crate::store::budget;
+use crate::store::page::Row;
 use crate::store::reference::{Reference, Referrer, ReferrerQuery};
 
 /// A path in a record, and what it names there.
@@ -129,7 +131,7 @@ pub(super) fn referrers(
         "SELECT {ROW}, r.links FROM {ROW_FROM} WHERE r.id = ?1 AND {VISIBLE}"
     ))?;
     let mut naming = Naming::new(connection, &query.uri, Some(before), None)?;
-    let mut found = Vec::new();
+    let (mut found, mut bytes) = (Vec::new(), 0);
     while let Some(record) = naming.next()? {
         let read = statement.query_row([record], |row| {
             let links = from_text(row.get_ref(7)?.as_str_or_null()?)?;
@@ -138,15 +140,17 @@ pub(super) fn referrers(
         let Some((links, referrer)) = read.optional()? else {
             continue;
         };
-        let left = query.limit.saturating_sub(found.len());
         let paths = paths_to(&links, &query.uri, query.path.as_deref())
             .filter(|path| referrer.id < before || *path > after_path);
-        found.extend(paths.take(left).map(|path| Referrer {
-            row: referrer.clone(),
-            path: path.to_owned(),
-        }));
-        if found.len() >= query.limit {
-            break;
+        for path in paths {
+            bytes += referrer.bytes();
+            found.push(Referrer {
+                row: referrer.clone(),
+                path: path.to_owned(),
+            });
+            if found.len() >= query.limit || budget::is_page_full(bytes) {
+                return Ok(found);
+            }
         }
     }
     Ok(found)
@@ -163,13 +167,15 @@ pub(super) fn references(
         return Ok(None);
     };
     let links = links(connection, from.id)?.into_iter();
-    links
-        .filter(|link| after.is_none_or(|after| link > after))
-        .take(limit)
-        .map(|(path, uri)| {
-            let row = record(connection, &uri)?;
-            Ok(Reference { path, uri, row })
-        })
-        .collect::<Result<_, _>>()
-        .map(Some)
+    let links = links.filter(|link| after.is_none_or(|after| link > after));
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    for (path, uri) in links.take(limit) {
+        let row = record(connection, &uri)?;
+        bytes += row.as_ref().map_or(0, Row::bytes) + path.len() + uri.len();
+        found.push(Reference { path, uri, row });
+        if budget::is_page_full(bytes) {
+            break;
+        }
+    }
+    Ok(Some(found))
 }

@@ -205,6 +205,69 @@ UPDATE collection SET since = 1;
 CREATE INDEX first_read_by_failed ON first_read (failed);
 -- Nobody waits for the repository of a hidden account.
 DELETE FROM first_read WHERE reader IN (SELECT key FROM account WHERE status % 2 = 1);
+", "
+-- role: 0 joins the group before it, 1 begins one, 2 is alone: its thing has more records than are merged.
+DROP TABLE part;
+CREATE TABLE part (
+    lane INTEGER NOT NULL, author INTEGER NOT NULL, merge TEXT NOT NULL, time INTEGER NOT NULL, tail TEXT NOT NULL,
+    record INTEGER NOT NULL, role INTEGER NOT NULL, keys BLOB NOT NULL, adds TEXT NOT NULL,
+    PRIMARY KEY (lane, author, merge, time, tail)
+) WITHOUT ROWID;
+INSERT INTO size VALUES ('unmerged', 0);
+", "
+-- Nothing else is kept of a reader that waits for its repository, so it is known by its DID.
+DROP TABLE first_read;
+CREATE TABLE first_read (did TEXT PRIMARY KEY, asked INTEGER NOT NULL, failed INTEGER) WITHOUT ROWID;
+CREATE INDEX first_read_by_failed ON first_read (failed);
+-- Accounts that are being fetched: when the last attempt began, and how many began and did not end.
+CREATE TABLE fetching (did TEXT PRIMARY KEY, begun INTEGER NOT NULL, attempts INTEGER NOT NULL) WITHOUT ROWID;
+", "
+-- The path of the field that gave the records of a collection their times; empty: the moment of first sight.
+ALTER TABLE collection ADD COLUMN time TEXT;
+", "
+-- content: a hash of a dead letter's place and bytes: the same bytes are one dead letter. place: the hash of its
+-- record's URI, null where it holds no record. arrivals: how often the bytes came; replayed: when it was last tried.
+ALTER TABLE dead ADD COLUMN content BLOB;
+ALTER TABLE dead ADD COLUMN place INTEGER;
+ALTER TABLE dead ADD COLUMN arrivals INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE dead ADD COLUMN replayed INTEGER;
+ALTER TABLE dead ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+UPDATE dead SET bytes = 200 + length(raw);
+CREATE UNIQUE INDEX dead_by_content ON dead (content) WHERE content IS NOT NULL;
+CREATE INDEX dead_by_place ON dead (place) WHERE place IS NOT NULL;
+CREATE INDEX dead_by_did ON dead (did);
+CREATE INDEX dead_by_time ON dead (time);
+INSERT INTO size VALUES ('dead bytes', (SELECT coalesce(sum(bytes), 0) FROM dead));
+CREATE TABLE dead_kind (
+    stage TEXT NOT NULL, collection TEXT NOT NULL, rows INTEGER NOT NULL, PRIMARY KEY (stage, collection)
+) WITHOUT ROWID;
+INSERT INTO dead_kind SELECT stage, collection, count(*) FROM dead GROUP BY stage, collection;
+CREATE TRIGGER dead_came AFTER INSERT ON dead BEGIN
+    UPDATE size SET rows = rows + new.bytes WHERE name = 'dead bytes';
+    INSERT INTO dead_kind VALUES (new.stage, new.collection, 1) ON CONFLICT DO UPDATE SET rows = rows + 1;
+END;
+CREATE TRIGGER dead_went AFTER DELETE ON dead BEGIN
+    UPDATE size SET rows = rows - old.bytes WHERE name = 'dead bytes';
+    UPDATE dead_kind SET rows = rows - 1 WHERE stage = old.stage AND collection = old.collection;
+    DELETE FROM dead_kind WHERE stage = old.stage AND collection = old.collection AND rows = 0;
+END;
+CREATE TRIGGER dead_revised AFTER UPDATE OF stage ON dead WHEN old.stage <> new.stage BEGIN
+    UPDATE dead_kind SET rows = rows - 1 WHERE stage = old.stage AND collection = old.collection;
+    DELETE FROM dead_kind WHERE stage = old.stage AND collection = old.collection AND rows = 0;
+    INSERT INTO dead_kind VALUES (new.stage, new.collection, 1) ON CONFLICT DO UPDATE SET rows = rows + 1;
+END;
+-- was: the number of the dead letter that was replayed and now waits, given back if it is refused again.
+ALTER TABLE parked ADD COLUMN was INTEGER;
+", "
+-- How the ingesting process is, as JSON; one row at most.
+CREATE TABLE heartbeat (id INTEGER PRIMARY KEY CHECK (id = 1), at INTEGER NOT NULL, report TEXT NOT NULL);
+", "
+-- Our clock was found wrong by the events' times, and what was stored meanwhile is not repaired yet. at: when that was
+-- found; off: our clock minus the events'. One row at most.
+CREATE TABLE wrong_clock (id INTEGER PRIMARY KEY CHECK (id = 1), at INTEGER NOT NULL, off INTEGER NOT NULL);
+", "
+-- seen: when it was first seen, however long it waits.
+ALTER TABLE parked ADD COLUMN seen INTEGER;
 "];
 
 /// The step after which the piles are filled from what stood in indexes before.
@@ -222,6 +285,9 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
     let version: u32 = tx.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if (1..FIRST).contains(&version) {
         let cause = format!("its layout {version} was never released; remove it and start anew");
+        return Err(Error::ToSqlConversionFailure(Box::new(broken(cause))));
+    }
+    if let Some(cause) = newer(version) {
         return Err(Error::ToSqlConversionFailure(Box::new(broken(cause))));
     }
     let done = version.saturating_sub(FIRST);
@@ -245,15 +311,25 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
     tx.commit()
 }
 
-/// Whether a file is at the newest version.
-pub(super) fn is_newest(connection: &Connection) -> Result<bool, Error> {
-    let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    Ok(version == FIRST + MIGRATIONS.len() as u32)
+/// The version that this program writes.
+const NEWEST: u32 = FIRST + MIGRATIONS.len() as u32;
+
+/// What to do about a file of a version that this program does not know.
+fn newer(version: u32) -> Option<String> {
+    (version > NEWEST).then(|| format!(
+        "the file was written by a newer version of feedmill (its layout is {version}, this program knows {NEWEST}); install that version, or restore a backup from before the upgrade"
+    ))
 }
 
-/// Pages of the log before they are moved into the file. Rare checkpoints write a page that many
-/// transactions touched once.
-const CHECKPOINT_PAGES: i64 = 65_536;
+/// Why a file cannot be used as it is; `None` if it is at the newest version.
+pub(super) fn unfit(connection: &Connection) -> Result<Option<String>, Error> {
+    let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let older = || "it is of an older version; `feedmill run` brings it to this one".to_owned();
+    Ok(newer(version).or_else(|| (version < NEWEST).then(older)))
+}
+
+/// How long a connection waits for another one that writes.
+pub(super) const BUSY_MAX: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// Settings of every connection.
 pub(super) fn prepare(connection: &Connection, cache_mib: u32) -> Result<(), Error> {
@@ -261,8 +337,7 @@ pub(super) fn prepare(connection: &Connection, cache_mib: u32) -> Result<(), Err
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "cache_size", -(i64::from(cache_mib) * 1024))?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
-    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-    connection.busy_timeout(std::time::Duration::from_secs(30))?;
+    connection.busy_timeout(BUSY_MAX)?;
     connection.set_prepared_statement_cache_capacity(128);
     // What is bound changes no plan here, so a statement need not be planned again for it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
@@ -280,6 +355,25 @@ mod tests {
         connection.pragma_update(None, "user_version", 6).unwrap();
         let refused = migrate(&mut connection).unwrap_err();
         assert!(refused.to_string().contains("start anew"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_of_a_newer_version_is_refused_and_left_as_it_is() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection
+            .pragma_update(None, "user_version", NEWEST + 1)
+            .unwrap();
+        let refused = migrate(&mut connection).unwrap_err().to_string();
+        assert!(refused.contains("newer version of feedmill"), "{refused}");
+        assert_eq!(
+            unfit(&connection)
+                .unwrap()
+                .map(|cause| cause.contains("newer")),
+            Some(true)
+        );
+        let tables =
+            connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0));
+        assert_eq!(tables, Ok(0));
     }
 
     /// A file as it was before a step.
@@ -413,8 +507,6 @@ mod tests {
         let covered = numbers("SELECT covered FROM account ORDER BY key");
         assert_eq!(covered, [1, 1, 0, 0, 0]);
         assert_eq!(numbers("SELECT since FROM collection"), [1]);
-        let waiting = numbers("SELECT reader FROM first_read");
-        assert_eq!(waiting, [4], "nobody gives out what is hidden");
     }
 
     #[test]

@@ -4,8 +4,8 @@ use rusqlite::{Connection, Error};
 
 use super::derive::Ids;
 use super::tally::{count, name_by};
-use crate::store::filter;
 use crate::store::page::{Lens, Row};
+use crate::store::{budget, filter};
 
 /// Whether a record passes all filters of a lens.
 pub(super) fn passes(
@@ -19,6 +19,9 @@ pub(super) fn passes(
         if count(connection, ids, wanted.lane, &name)? < wanted.min {
             return Ok(false);
         }
+    }
+    if !lens.filters.is_empty() {
+        budget::filtered(row.body.len());
     }
     Ok(filter::admit(&lens.filters, &row.body))
 }

@@ -112,6 +112,7 @@ impl World {
                 }),
             }],
             frame: Default::default(),
+            seq: 0,
             was_held: false,
             live: true,
         })

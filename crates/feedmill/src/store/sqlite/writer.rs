@@ -3,23 +3,30 @@
 //! Whatever waits when it is free goes into one transaction (group commit).
 //! If that fails, each batch is tried alone, so that one bad batch fails alone.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::accounts::Refusal;
 use super::apply::Apply;
 use super::derive::Ids;
+use super::head::Head;
 use super::memory::Memory;
 use super::pending::Turn;
+use super::wal::{self, Wal};
 use super::{WRITER_CACHE, broken, outbox, rebuild, sql};
+use crate::clock::Micros;
 use crate::crash;
-use crate::store::batch::{Batch, Item};
+use crate::metrics as names;
+use crate::store::attempt::Attempt;
+use crate::store::batch::{Batch, DIRECT, Item};
+use crate::store::measure;
 use crate::store::plan::Plan;
+use crate::store::writing::{Notes, Phase, Writing};
 use crate::store::{Committed, StoreError};
 
 /// Batches waiting for the writer; one more and the sender waits.
@@ -30,13 +37,6 @@ const GROUP_ITEMS_MAX: usize = 20_000;
 /// What became of a batch, and the batch: memory is cheapest given back where it was taken.
 type Answer = SyncSender<(Result<Committed, StoreError>, Batch)>;
 
-/// The newest position this process has written, for those who wait for it.
-#[derive(Debug, Default)]
-struct Head {
-    position: Mutex<i64>,
-    moved: Condvar,
-}
-
 #[derive(Debug)]
 struct Job {
     batch: Batch,
@@ -46,7 +46,8 @@ struct Job {
 /// A handle on the writer thread; dropping it ends the thread after its queue.
 #[derive(Debug)]
 pub(super) struct Writer {
-    head: Arc<Head>,
+    marks: Arc<Marks>,
+    notes: Arc<Notes>,
     jobs: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -58,24 +59,19 @@ impl Writer {
         plan: Arc<Plan>,
         ids: Ids,
         settings: &crate::config::Store,
+        head: &Arc<Head>,
     ) -> Result<Self, StoreError> {
         let (jobs, queue) = sync_channel(WAITING_MAX);
-        let head = Arc::new(Head::default());
-        let mut desk = Desk {
-            connection,
-            plan,
-            ids,
-            memory: Memory::beside(settings.cache_mib.saturating_mul(WRITER_CACHE)),
-            outbox_max: settings.outbox_max,
-            head: Arc::clone(&head),
-            version: 0,
-        };
+        let mut desk = Desk::new(connection, plan, ids, settings, head)?;
+        let notes = Arc::clone(&desk.notes);
+        let marks = Arc::clone(&desk.marks);
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || desk.run(&queue))
             .map_err(|error| StoreError::Passing(error.to_string()))?;
         Ok(Self {
-            head,
+            marks,
+            notes,
             jobs: Some(jobs),
             thread: Some(thread),
         })
@@ -85,24 +81,25 @@ impl Writer {
     pub(super) fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
         let (answer, reply) = sync_channel(1);
         let gone = || StoreError::Broken("the writer thread has ended".into());
-        self.jobs
-            .as_ref()
-            .ok_or_else(gone)?
-            .send(Job { batch, answer })
-            .map_err(|_| gone())?;
-        let (result, _batch) = reply.recv().map_err(|_| gone())?;
-        result
+        let number = self.notes.handed_over(batch.now_us);
+        let jobs = self.jobs.as_ref().ok_or_else(gone)?;
+        let sent = jobs.send(Job { batch, answer });
+        let answered = sent.map_err(|_| gone()).and_then(|()| {
+            let (result, _batch) = reply.recv().map_err(|_| gone())?;
+            result
+        });
+        self.notes.answered(number);
+        answered
     }
-}
 
-impl Writer {
-    /// Waits until something after `position` was written, or `patience` is over.
-    pub(super) fn wait(&self, position: i64, patience: Duration) {
-        let mut head = self.head.position.lock();
-        if *head <= position {
-            // Whether it moved or time ran out, the caller looks for himself.
-            self.head.moved.wait_for(&mut head, patience);
-        }
+    /// Marks the batches of a source while they are worked on.
+    pub(super) fn mark(&self, source: &str, attempt: Arc<Attempt>) {
+        self.marks.lock().insert(source.to_owned(), attempt);
+    }
+
+    /// What the thread is doing.
+    pub(super) fn writing(&self) -> Writing {
+        self.notes.read()
     }
 }
 
@@ -117,19 +114,58 @@ impl Drop for Writer {
 }
 
 struct Desk {
+    marks: Arc<Marks>,
     connection: Connection,
     plan: Arc<Plan>,
     ids: Ids,
     memory: Memory,
     outbox_max: u64,
     head: Arc<Head>,
+    notes: Arc<Notes>,
     /// Changes when another process has written, and what is remembered may not be so.
     version: i64,
+    wal: Wal,
+    /// Whether a commit waits until the disk has it.
+    syncs: bool,
 }
 
 impl Desk {
+    fn new(
+        connection: Connection,
+        plan: Arc<Plan>,
+        ids: Ids,
+        settings: &crate::config::Store,
+        head: &Arc<Head>,
+    ) -> Result<Self, StoreError> {
+        let wal = Wal::limit(&connection, settings.wal_mib_max).map_err(sql)?;
+        Ok(Self {
+            marks: Arc::default(),
+            connection,
+            plan,
+            ids,
+            memory: Memory::beside(settings.cache_mib.saturating_mul(WRITER_CACHE)),
+            outbox_max: settings.outbox_max,
+            head: Arc::clone(head),
+            notes: Arc::new(Notes::default()),
+            version: 0,
+            wal,
+            syncs: false,
+        })
+    }
+
+    /// The next job; meanwhile a log that is too large is cut back as soon as readers allow it.
+    fn next(&mut self, queue: &Receiver<Job>) -> Option<Job> {
+        while self.wal.is_over() {
+            match queue.recv_timeout(wal::PAUSE) {
+                Err(RecvTimeoutError::Timeout) => self.wal.cut(&self.connection),
+                received => return received.ok(),
+            }
+        }
+        queue.recv().ok()
+    }
+
     fn run(&mut self, queue: &Receiver<Job>) {
-        while let Ok(first) = queue.recv() {
+        while let Some(first) = self.next(queue) {
             let mut items = first.batch.items.len();
             let mut jobs = vec![first];
             while items < GROUP_ITEMS_MAX {
@@ -164,18 +200,47 @@ impl Desk {
     }
 
     fn transaction(&mut self, batches: &[&Batch]) -> Result<Vec<Committed>, StoreError> {
-        let result = self.attempt(batches);
-        if result.is_err() {
-            self.memory.forget();
+        // The newest: the thread was busy with others before.
+        let now_us = batches.iter().map(|batch| batch.now_us).max();
+        let now_us = now_us.unwrap_or_default();
+        let result = self.attempt(batches, now_us);
+        each_mark(&self.marks, batches, Attempt::end);
+        match &result {
+            Ok(_) => self.notes.ended(now_us, None),
+            Err(error) => {
+                self.memory.forget();
+                self.notes.ended(now_us, Some(error));
+            }
         }
         result
     }
 
-    fn attempt(&mut self, batches: &[&Batch]) -> Result<Vec<Committed>, StoreError> {
+    /// Whoever wrote directly was told that it is done, and cannot send it again as a stream does:
+    /// a group with such a write is on the disk before it is answered.
+    fn sync_for(&mut self, batches: &[&Batch]) -> Result<(), StoreError> {
+        let syncs = batches.iter().any(|batch| batch.source == DIRECT);
+        if self.syncs != syncs {
+            let mode = if syncs { "FULL" } else { "NORMAL" };
+            let set = self.connection.pragma_update(None, "synchronous", mode);
+            set.map_err(sql)?;
+            self.syncs = syncs;
+        }
+        Ok(())
+    }
+
+    fn attempt(
+        &mut self,
+        batches: &[&Batch],
+        now_us: Micros,
+    ) -> Result<Vec<Committed>, StoreError> {
+        self.sync_for(batches)?;
+        self.notes.phase(Phase::Locking, now_us);
         let begun = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate);
         let tx = begun.map_err(sql)?;
+        each_mark(&self.marks, batches, Attempt::begin);
+        self.notes.phase(Phase::Applying, now_us);
         let version = version(&tx)?;
         if self.version != version {
             rebuild::hold(&tx, &self.ids).map_err(sql)?;
@@ -185,61 +250,113 @@ impl Desk {
         let mut done = Vec::with_capacity(batches.len());
         let mut head = outbox::head(&tx).map_err(sql)?;
         for batch in batches {
-            let mut apply = Apply {
-                tx: &tx,
-                memory: &mut self.memory,
-                plan: &self.plan,
-                ids: &self.ids,
-                source: &batch.source,
-                cursor: batch.cursor.unwrap_or_default(),
-                now_us: batch.now_us,
-                tally: Default::default(),
-                changes: Vec::with_capacity(batch.items.len()),
-                broken: Vec::new(),
-                live: Default::default(),
-                others: Default::default(),
-                released: Vec::new(),
-                parked_some: false,
-                fates: Vec::new(),
-                turn: Turn::new(&tx, &self.plan).map_err(sql)?,
-                origin: None,
-                buried: Default::default(),
-            };
-            apply_all(&mut apply, &batch.items)?;
-            let (changes, tally, broken, live) =
-                (apply.changes, apply.tally, apply.broken, apply.live);
-            let (others, fates, turn, buried) =
-                (apply.others, apply.fates, apply.turn, apply.buried);
-            head = outbox::append(&tx, head, &changes).map_err(sql)?;
-            count_live(&tx, live).map_err(sql)?;
-            crash::point("commit.before-cursor");
-            for (source, moved) in &others {
-                account_for(&tx, source, None, batch.now_us, moved).map_err(sql)?;
-            }
-            if !batch.source.is_empty() {
-                account_for(&tx, &batch.source, batch.cursor, batch.now_us, &tally).map_err(sql)?;
-            }
-            done.push(Committed {
-                accounting: tally,
-                position: head,
-                broken,
-                fates,
-                worked: turn.worked(&self.plan),
-                buried: buried
-                    .into_iter()
-                    .map(|((stage, collection), count)| (stage, collection, count))
-                    .collect(),
-            });
+            let applied = apply_batch(&tx, &mut self.memory, (&self.plan, &self.ids), batch, head)?;
+            head = applied.position;
+            done.push(applied);
+        }
+        // Things are regrouped once, however many batches touched them.
+        let mut regrouped = Vec::new();
+        self.memory
+            .edits
+            .regroup(&tx, &mut regrouped)
+            .map_err(sql)?;
+        head = outbox::append(&tx, head, &regrouped).map_err(sql)?;
+        for committed in &mut done {
+            committed.position = head;
         }
         self.memory.settle(&tx).map_err(sql)?;
         outbox::trim(&tx, head, self.outbox_max).map_err(sql)?;
         crash::point("commit.before");
+        // From here on only the disk is waited for, whatever the records are.
+        each_mark(&self.marks, batches, Attempt::end);
+        self.notes.phase(Phase::Committing, now_us);
         tx.commit().map_err(sql)?;
         crash::point("commit.after");
-        *self.head.position.lock() = head;
-        self.head.moved.notify_all();
+        self.head.publish(head);
+        let sync = if self.syncs { "full" } else { "normal" };
+        ::metrics::counter!(names::STORE_COMMITS, "sync" => sync).increment(1);
+        done.iter().for_each(measure::count);
+        self.wal.committed(&self.connection);
         Ok(done)
     }
+}
+
+/// The markers of sources.
+type Marks = Mutex<HashMap<String, Arc<Attempt>>>;
+
+/// Does something to the marker of each batch's source.
+fn each_mark(marks: &Marks, batches: &[&Batch], act: fn(&Attempt)) {
+    let marks = marks.lock();
+    for batch in batches {
+        if let Some(attempt) = marks.get(&batch.source) {
+            act(attempt);
+        }
+    }
+}
+
+/// Applies one batch within a transaction, after `head`.
+fn apply_batch(
+    tx: &Connection,
+    memory: &mut Memory,
+    (plan, ids): (&Plan, &Ids),
+    batch: &Batch,
+    head: i64,
+) -> Result<Committed, StoreError> {
+    let mut apply = Apply {
+        tx,
+        memory,
+        plan,
+        ids,
+        source: &batch.source,
+        seq: 0,
+        now_us: batch.now_us,
+        tally: Default::default(),
+        moves: Default::default(),
+        changes: Vec::with_capacity(batch.items.len()),
+        broken: Vec::new(),
+        live: Default::default(),
+        others: Default::default(),
+        released: Vec::new(),
+        parked_some: false,
+        fates: Vec::new(),
+        woken: Vec::new(),
+        turn: Turn::new(tx, plan).map_err(sql)?,
+        origin: None,
+        buried: Default::default(),
+        closed: Default::default(),
+    };
+    apply_all(&mut apply, &batch.items)?;
+    record(apply, batch, head)
+}
+
+/// Writes what a batch changed behind `head`, its counters and its cursor.
+fn record(apply: Apply<'_>, batch: &Batch, head: i64) -> Result<Committed, StoreError> {
+    let (tx, plan, arrived) = (apply.tx, apply.plan, apply.tally);
+    let mut total = arrived;
+    total.add(&apply.moves);
+    let position = outbox::append(tx, head, &apply.changes).map_err(sql)?;
+    count_live(tx, apply.live).map_err(sql)?;
+    crash::point("commit.before-cursor");
+    for (source, moved) in &apply.others {
+        account_for(tx, source, None, batch.now_us, moved).map_err(sql)?;
+    }
+    if !batch.source.is_empty() {
+        account_for(tx, &batch.source, batch.cursor, batch.now_us, &total).map_err(sql)?;
+    }
+    let buried = apply.buried.into_iter();
+    Ok(Committed {
+        accounting: total,
+        arrived,
+        position,
+        broken: apply.broken,
+        fates: apply.fates,
+        woken: apply.woken,
+        worked: apply.turn.worked(plan),
+        buried: buried
+            .map(|((stage, collection), count)| (stage, collection, count))
+            .collect(),
+        closed: apply.closed.into_iter().collect(),
+    })
 }
 
 /// Counts the records of collections that came and went.
@@ -265,13 +382,14 @@ fn apply_all<'a>(apply: &mut Apply<'a>, items: &'a [Item]) -> Result<(), StoreEr
         apply.item(item).map_err(|refusal| match refusal {
             Refusal::Sql(error) => sql(error),
             Refusal::Stale => {
-                StoreError::Passing("frames were held meanwhile; prepare the snapshot again".into())
+                StoreError::Stale("frames were held meanwhile; prepare the snapshot again")
             }
         })?;
     }
     apply.take_turn().map_err(sql)?;
     apply.bury_excess().map_err(sql)?;
-    let all = || apply.others.values().chain([&apply.tally]);
+    apply.bound_dead().map_err(sql)?;
+    let all = || apply.others.values().chain([&apply.tally, &apply.moves]);
     if !all().all(crate::store::Accounting::adds_up) {
         return Err(broken(format!(
             "the accounting of a batch does not add up: {:?} {:?}",
@@ -285,7 +403,7 @@ fn account_for(
     tx: &Connection,
     source: &str,
     cursor: Option<i64>,
-    now_us: crate::clock::Micros,
+    now_us: Micros,
     tally: &crate::store::Accounting,
 ) -> Result<(), rusqlite::Error> {
     tx.prepare_cached(
@@ -302,4 +420,128 @@ fn account_for(
         tally.pending, tally.parked, tally.held, tally.dead, tally.received
     ])?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Place, schema};
+    use super::*;
+    use crate::config::Config;
+
+    fn desk() -> Desk {
+        let text = "namespace = \"com.example\"\n[store]\nurl = \"sqlite::memory:\"\n";
+        let config = Config::parse(text).unwrap();
+        let plan = Plan::new(&config);
+        let place = Place::of(&config.store.url);
+        let mut connection = place.connect(1).unwrap();
+        schema::migrate(&mut connection).unwrap();
+        let ids = rebuild::align(&mut connection, &plan).unwrap();
+        let head = Arc::new(Head::default());
+        Desk::new(connection, Arc::new(plan), ids, &config.store, &head).unwrap()
+    }
+
+    fn batch(source: &str) -> Batch {
+        Batch {
+            source: source.into(),
+            cursor: Some(1),
+            now_us: 1,
+            items: Vec::new(),
+        }
+    }
+
+    /// SQLite's number of the mode in which these batches were committed.
+    fn synchronous(desk: &mut Desk, sources: &[&str]) -> i64 {
+        let batches: Vec<Batch> = sources.iter().map(|source| batch(source)).collect();
+        let batches: Vec<&Batch> = batches.iter().collect();
+        desk.transaction(&batches).unwrap();
+        let mode = desk
+            .connection
+            .pragma_query_value(None, "synchronous", |row| row.get(0));
+        mode.unwrap()
+    }
+
+    /// A marker of this source, named for a batch of two frames.
+    fn marked(desk: &Desk, source: &str, path: &std::path::Path) {
+        let attempt = Attempt::open(path).unwrap();
+        attempt.name(Some(crate::store::attempt::Mark {
+            frames: 2,
+            first: 1,
+            tries: 1,
+        }));
+        let attempt = Arc::new(attempt);
+        desk.marks.lock().insert(source.into(), attempt);
+    }
+
+    #[test]
+    fn a_batch_is_marked_while_it_is_applied_and_not_while_the_disk_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mark");
+        let mut desk = desk();
+        marked(&desk, "relay", &path);
+        let seen: Arc<Mutex<Vec<bool>>> = Arc::default();
+        let look = |path: &std::path::Path| Attempt::open(path).unwrap().found().is_some();
+        let (applying, committing) = (Arc::clone(&seen), Arc::clone(&seen));
+        let (at, then) = (path.clone(), path.clone());
+        desk.connection
+            .update_hook(Some(move |_, _: &str, _: &str, _| {
+                applying.lock().push(look(&at));
+            }))
+            .unwrap();
+        desk.connection
+            .commit_hook(Some(move || {
+                committing.lock().push(look(&then));
+                false
+            }))
+            .unwrap();
+        let letter = Item::Unopened(crate::store::batch::DeadLetter::default());
+        let one = Batch {
+            items: vec![letter],
+            ..batch("relay")
+        };
+        desk.transaction(&[&one]).unwrap();
+        let seen = seen.lock();
+        let (committing, applying) = seen.split_last().unwrap();
+        assert!(!committing && applying.contains(&true) && !applying.contains(&false));
+        assert!(!look(&path));
+    }
+
+    #[test]
+    fn a_full_store_leaves_no_mark() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mark");
+        let mut desk = desk();
+        marked(&desk, "relay", &path);
+        let pages: i64 = desk
+            .connection
+            .pragma_query_value(None, "page_count", |row| row.get(0))
+            .unwrap();
+        desk.connection
+            .pragma_update(None, "max_page_count", pages)
+            .unwrap();
+        let letters = (0..2000).map(|number| {
+            Item::Unopened(crate::store::batch::DeadLetter {
+                stage: "frame".into(),
+                raw: format!("{number}").repeat(500),
+                ..Default::default()
+            })
+        });
+        let full = Batch {
+            items: letters.collect(),
+            ..batch("relay")
+        };
+        let refused = desk.transaction(&[&full]).unwrap_err();
+        assert!(refused.passes(), "{refused}");
+        assert_eq!(Attempt::open(&path).unwrap().found(), None);
+    }
+
+    #[test]
+    fn a_group_with_a_direct_write_is_on_the_disk_before_it_is_answered() {
+        const NORMAL: i64 = 1;
+        const FULL: i64 = 2;
+        let mut desk = desk();
+        assert_eq!(synchronous(&mut desk, &["relay"]), NORMAL);
+        assert_eq!(synchronous(&mut desk, &[DIRECT]), FULL);
+        assert_eq!(synchronous(&mut desk, &["relay", "other"]), NORMAL);
+        assert_eq!(synchronous(&mut desk, &["relay", DIRECT, "other"]), FULL);
+    }
 }

@@ -94,6 +94,7 @@ fn a_broken_chain_holds_that_account_and_nobody_else_until_the_snapshot() {
         bench.apply(vec![
             snapshot(1),
             Item::Commit(Commit {
+                seq: 0,
                 was_held: true,
                 ..again
             }),

@@ -1,0 +1,210 @@
+//! Deciding a batch: from events and rows to writes.
+//!
+//! In:    a batch, the numbers of its names, and the rows loaded so far.
+//! Out:   the writes of one transaction, or the rows that must be loaded first.
+//! Never: a second unit for one event; work that grows with what the batch releases.
+//!
+//! A caller interns the names ([`names`](crate::names)), loads [`wants`], and calls [`decide`] until it
+//! returns writes: two loads normally, three at most.
+
+use crate::account::Status;
+use crate::accounting::Outcome;
+use crate::apply::At;
+use crate::batch::{Batch, Event, Order};
+use crate::chain;
+use crate::content::{Content, Numbered, split};
+use crate::ids::{ParkedId, Path, Rev};
+use crate::park::Why;
+use crate::place::Things;
+use crate::rows::{Account, Parked};
+use crate::rules::Rules;
+use crate::step::{Step, each};
+use crate::table::Row;
+use crate::value::{Cell, Damaged};
+use crate::wants::{Loaded, Names, Wants};
+use crate::world::{Halt, World};
+use crate::writes::Writes;
+
+/// Why a batch is not decided yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Undecided {
+    /// These rows must be loaded; then decide again with all that was loaded.
+    Load(Wants),
+    /// A loaded row is not one of ours: the store is damaged.
+    Damaged(Damaged),
+}
+
+/// What a batch needs for certain: the first load.
+pub fn wants(batch: &Batch, names: &Names, rules: &Rules) -> Wants {
+    let nothing = Loaded::default();
+    let mut world = World::new(rules, names, &nothing, (&batch.source, batch.now_us));
+    let mut things = Things::new(operations(batch, rules));
+    let mut step = Step::new(&mut world, &mut things);
+    all(&mut step, batch).ok();
+    let mut queued = batch.events.iter().filter_map(|(_, event)| match event {
+        Event::Commit(commit) => Some(&commit.ops),
+        _ => None,
+    });
+    if queued.any(|ops| {
+        ops.iter()
+            .any(|op| rules.queues.of(&op.collection).is_some())
+    }) {
+        step.ask_queues();
+    }
+    let commits = batch.events.iter().filter_map(|(_, event)| match event {
+        Event::Commit(commit) => Some((&commit.did, &commit.ops)),
+        _ => None,
+    });
+    let fetched = batch.orders.iter().filter_map(|order| match order {
+        Order::Fetched { did, ops, .. } => Some((did, ops)),
+        _ => None,
+    });
+    for (did, ops) in commits.chain(fetched) {
+        let author = step.world.key(did);
+        for op in ops {
+            let path = Path {
+                author,
+                collection: step.world.collection(&op.collection),
+                rkey: op.rkey.clone(),
+            };
+            let numbered = Numbered::of(&op.verdict, names);
+            step.apply().ask((&path, did, &op.collection), &numbered);
+        }
+    }
+    world.missing
+}
+
+/// Decides a batch with the rows loaded so far.
+pub fn decide(
+    batch: &Batch,
+    names: &Names,
+    rules: &Rules,
+    loaded: &Loaded,
+) -> Result<Writes, Undecided> {
+    let mut world = World::new(rules, names, loaded, (&batch.source, batch.now_us));
+    let mut things = Things::new(operations(batch, rules));
+    let mut step = Step::new(&mut world, &mut things);
+    all(&mut step, batch).map_err(Undecided::Damaged)?;
+    things.regroup(&mut world);
+    let mut writes = world.finish().map_err(Undecided::Load)?;
+    writes.cursor = batch.cursor.map(|cursor| (batch.source.clone(), cursor));
+    Ok(writes)
+}
+
+/// How many records a batch could touch.
+fn operations(batch: &Batch, rules: &Rules) -> usize {
+    let events = batch.events.iter().map(|(_, event)| match event {
+        Event::Commit(commit) => commit.ops.len(),
+        _ => 0,
+    });
+    let orders = batch.orders.iter().map(|order| match order {
+        Order::Fetched { ops, .. } => ops.len(),
+        Order::Retry(ids) | Order::GiveUp(ids) => ids.len(),
+        Order::Drain(_) => rules.queues.quota_max,
+        Order::HostStatus { .. } | Order::Listed(_) | Order::Queues => 0,
+    });
+    let queued = match rules.queues.is_used() {
+        true => rules.queues.quota_max,
+        false => 0,
+    };
+    events.chain(orders).sum::<usize>() + queued
+}
+
+/// The damage that a decision met; one that lacks rows is made again later.
+fn damage(done: Result<(), Halt>) -> Result<(), Damaged> {
+    match done {
+        Ok(()) | Err(Halt::Missing) => Ok(()),
+        Err(Halt::Damaged(damaged)) => Err(damaged),
+    }
+}
+
+/// Decides everything in order. What lacks a row leaves no trace, and the rest goes on, to find
+/// out what else is missing.
+fn all<'a>(step: &mut Step<'_, 'a>, batch: &'a Batch) -> Result<(), Damaged> {
+    let asks = batch
+        .orders
+        .iter()
+        .any(|order| matches!(order, Order::Queues));
+    for (seq, event) in &batch.events {
+        damage(self::event(step, *seq, event))?;
+    }
+    for one in &batch.orders {
+        damage(order(step, one))?;
+    }
+    if asks || step.deferred.iter().any(|queue| !queue.is_empty()) {
+        step.ask_queues();
+        damage(step.work_queues())?;
+    }
+    Ok(())
+}
+
+fn event<'a>(step: &mut Step<'_, 'a>, seq: i64, event: &'a Event) -> Result<(), Halt> {
+    let outcome = match event {
+        Event::Commit(commit) => return step.commit(seq, commit),
+        Event::Sync { did, rev, data } => {
+            let data = data.as_ref().map(chain::digest);
+            step.sync(did, *rev, data)?
+        }
+        Event::Account {
+            did,
+            status,
+            time_us,
+        } => step.status(did, *status, *time_us)?,
+        Event::Identity {
+            did,
+            handle,
+            time_us,
+        } => step.identity(did, handle.as_deref(), *time_us)?,
+        Event::Undecodable { did, fault, raw } => {
+            return step.undecodable(seq, did.as_deref(), (fault, raw));
+        }
+        Event::Filtered(units) => {
+            step.world.receive(Outcome::Filtered, units.cast_signed());
+            return Ok(());
+        }
+    };
+    step.world.receive(outcome, 1);
+    Ok(())
+}
+
+fn order(step: &mut Step<'_, '_>, order: &Order) -> Result<(), Halt> {
+    match order {
+        Order::Fetched { did, rev, ops } => step.fetched(did, *rev, ops),
+        Order::HostStatus { did, status } => step.host_status(did, *status),
+        Order::Retry(ids) => each(ids, |id| retry(step, *id, Why::Due)),
+        Order::GiveUp(ids) => each(ids, |id| retry(step, *id, Why::Excess)),
+        Order::Listed(dids) => each(dids, |did| step.listed(did)),
+        Order::Queues => Ok(()), // done at the end of every batch
+        Order::Drain(queue) => step.drain(queue),
+    }
+}
+
+/// Tries a parked record again.
+fn retry(step: &mut Step<'_, '_>, id: ParkedId, why: Why) -> Result<(), Halt> {
+    let Some(parked) = step.world.get::<Parked>(vec![id.to_value()])? else {
+        return Ok(());
+    };
+    let column = Damaged {
+        table: Parked::TABLE.name,
+        column: "content",
+    };
+    let content: Content = serde_json::from_str(&parked.content).map_err(|_| column.clone())?;
+    let (did, nsid, _) = split(&parked.uri).ok_or(column)?;
+    let path = Path {
+        author: parked.author,
+        collection: parked.collection,
+        rkey: parked.rkey.clone(),
+    };
+    let mut apply = step.apply();
+    apply.ask_again((&path, did, nsid), &content);
+    let account = apply.world.get::<Account>(vec![parked.author.to_value()])?;
+    let status = account.map_or(Status::Active, |account| Status::from_code(account.status));
+    let at = At {
+        path,
+        did,
+        nsid,
+        snapshot: Rev(0),
+        visible: status.visible(),
+    };
+    apply.retry(&at, (&parked, &content), why)
+}

@@ -1,0 +1,80 @@
+//! The names in a batch, which are given numbers before it is decided.
+
+use std::collections::BTreeSet;
+
+use crate::batch::{Batch, Event, Op, Order, Target, Verdict};
+use crate::content::split;
+
+/// Every name in a batch: keys, then collections.
+pub fn names(batch: &Batch) -> (BTreeSet<&str>, BTreeSet<&str>) {
+    let mut names = NameSet::default();
+    for (_, event) in &batch.events {
+        match event {
+            Event::Commit(commit) => names.ops(&commit.did, &commit.ops),
+            Event::Sync { did, .. } | Event::Account { did, .. } | Event::Identity { did, .. } => {
+                names.keys.insert(did);
+            }
+            Event::Undecodable { did, .. } => names.keys.extend(did.as_deref()),
+            Event::Filtered(_) => {}
+        }
+    }
+    for order in &batch.orders {
+        match order {
+            Order::Fetched { did, ops, .. } => names.ops(did, ops),
+            Order::HostStatus { did, .. } => {
+                names.keys.insert(did);
+            }
+            Order::Listed(dids) => names.keys.extend(dids.iter().map(String::as_str)),
+            Order::Retry(_) | Order::GiveUp(_) | Order::Queues | Order::Drain(_) => {}
+        }
+    }
+    (names.keys, names.collections)
+}
+
+#[derive(Debug, Default)]
+struct NameSet<'b> {
+    keys: BTreeSet<&'b str>,
+    collections: BTreeSet<&'b str>,
+}
+
+impl<'b> NameSet<'b> {
+    fn ops(&mut self, did: &'b str, ops: &'b [Op]) {
+        self.keys.insert(did);
+        for op in ops {
+            self.collections.insert(&op.collection);
+            let Verdict::Put(put) = &op.verdict else {
+                continue;
+            };
+            let derived = &put.derived;
+            let of_entries = derived.entries.iter().flat_map(|(_, keys)| keys);
+            let of_parts = derived
+                .parts
+                .iter()
+                .flat_map(|part| part.keys.iter().chain([&part.author]));
+            let of_follows = derived.follows.iter().map(|(_, key)| key);
+            let all = of_entries
+                .chain(of_parts)
+                .chain(of_follows)
+                .chain(&derived.person);
+            self.keys.extend(all.map(String::as_str));
+            let linked = put.linked.iter().flatten();
+            for (did, nsid, _) in linked.filter_map(|uri| split(uri)) {
+                self.keys.insert(did);
+                self.collections.insert(nsid);
+            }
+            for need in &put.needs {
+                match &need.target {
+                    Target::Record {
+                        did, collection, ..
+                    } => {
+                        self.keys.insert(did);
+                        self.collections.insert(collection);
+                    }
+                    Target::Naming { collection, .. } => {
+                        self.collections.insert(collection);
+                    }
+                }
+            }
+        }
+    }
+}

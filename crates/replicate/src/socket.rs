@@ -1,0 +1,236 @@
+//! The log over WebSocket: many requests, and hints in between.
+//!
+//! In:    messages, JSON as text or CBOR as bytes.
+//! Out:   replies under the requests' ids, in order; hints when a subscribed
+//!        feed has grown.
+//! Never: a connection that holds more than one request in memory; more
+//!        connections than `connections_max`.
+//!
+//! A hint carries no blocks and may be lost: it only says when to ask. Whoever
+//! subscribes on a connection gets hints on it, spelled as its last request was.
+
+use super::access::{Caller, PROTOCOL};
+use super::charge::Charge;
+use super::hub::News;
+use super::log::Log;
+use super::service::respond;
+use super::settings::Right;
+use super::spelling::Spelling;
+use axum::Extension;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use blocklog::message::{Advanced, Answer, Reply};
+use blocklog::page::Selection;
+use blocklog::store::LogStore;
+use serde_json::Value;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::broadcast::{self, error::RecvError};
+
+/// A connection that says nothing for so long is asked whether it is there.
+const PING_EVERY: Duration = Duration::from_secs(30);
+
+/// `GET /log/{space}`.
+pub(super) async fn upgrade(
+    State(log): State<Log>,
+    Path(space): Path<String>,
+    charge: Option<Extension<Charge>>,
+    headers: HeaderMap,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let caller = Caller::of(&headers);
+    let reads = log.may(Right::Read, &space, &caller);
+    if let (Err(fault), Err(_)) = (reads, log.may(Right::Append, &space, &caller)) {
+        let reply = Reply {
+            id: None,
+            outcome: Err(fault),
+        };
+        return respond(&reply, Spelling::Json);
+    }
+    let Some(seat) = Seat::take(&log) else {
+        let told = "connections_max is reached";
+        return (StatusCode::SERVICE_UNAVAILABLE, told).into_response();
+    };
+    let message_bytes_max = log
+        .limits()
+        .batch_bytes_max
+        .saturating_mul(2)
+        .saturating_add(1 << 20);
+    upgrade
+        .protocols([PROTOCOL])
+        .max_message_size(message_bytes_max)
+        .on_upgrade(async move |socket| {
+            let connection = Connection {
+                news: log.hub().listen(&space),
+                log: log.clone(),
+                space,
+                caller,
+                charge: charge.map(|Extension(charge)| charge),
+                socket,
+                subscribed: None,
+                spelling: Spelling::Json,
+            };
+            connection.run().await;
+            drop(seat);
+        })
+}
+
+/// One of the connections there may be. It is given back however that ends, also if the
+/// connection breaks before it is one.
+struct Seat(Log);
+
+impl Seat {
+    fn take(log: &Log) -> Option<Self> {
+        let seat = Self(log.clone());
+        let taken = log.connections().fetch_add(1, Ordering::Relaxed);
+        (taken < log.settings().connections_max).then_some(seat)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.connections().fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Connection {
+    log: Log,
+    space: String,
+    caller: Caller,
+    /// What each message costs.
+    charge: Option<Charge>,
+    socket: WebSocket,
+    news: broadcast::Receiver<News>,
+    /// What it wants hints about; `None` before it subscribes.
+    subscribed: Option<Selection>,
+    spelling: Spelling,
+}
+
+impl Connection {
+    async fn run(mut self) {
+        loop {
+            let going_on = tokio::select! {
+                message = self.socket.recv() => match message {
+                    Some(Ok(message)) => self.take(message).await,
+                    Some(Err(_)) => return self.refuse().await,
+                    None => false,
+                },
+                news = self.news.recv() => match news {
+                    Ok(news) => self.hint(Some(&news)).await,
+                    Err(RecvError::Lagged(_)) => self.hint(None).await,
+                    Err(RecvError::Closed) => false,
+                },
+                () = tokio::time::sleep(PING_EVERY) => {
+                    self.socket.send(Message::Ping(Default::default())).await.is_ok()
+                }
+            };
+            if !going_on {
+                return;
+            }
+        }
+    }
+
+    async fn take(&mut self, message: Message) -> bool {
+        let (spelling, bytes) = match message {
+            Message::Text(text) => (Spelling::Json, text.as_bytes().to_vec()),
+            Message::Binary(bytes) => (Spelling::Cbor, bytes.to_vec()),
+            Message::Ping(_) | Message::Pong(_) => return true,
+            Message::Close(_) => return false,
+        };
+        self.spelling = spelling;
+        let said = (spelling, bytes);
+        let again = said.clone();
+        let (log, space, caller) = (self.log.clone(), self.space.clone(), self.caller);
+        let charge = self.charge.clone();
+        let reply = log.reply(&space, None, said, caller, charge.as_ref()).await;
+        if matches!(reply.outcome, Ok(Answer::Subscribed(_))) {
+            let (log, space) = (self.log.clone(), self.space.clone());
+            let look = move || wanted(&log, &space, &again.0.read(&again.1).ok()?);
+            let found = tokio::task::spawn_blocking(look).await;
+            self.subscribed = found.ok().flatten();
+        }
+        self.send(&reply.to_message()).await
+    }
+
+    /// Ends a connection that said what cannot be read: a message larger than any may be.
+    async fn refuse(mut self) {
+        let frame = CloseFrame {
+            code: close_code::SIZE,
+            reason: "batch_bytes_max is passed, or this is no WebSocket".into(),
+        };
+        // Whoever broke the line does not hear it.
+        drop(self.socket.send(Message::Close(Some(frame))).await);
+    }
+
+    /// Say that the space has advanced, if that concerns this connection.
+    async fn hint(&mut self, news: Option<&News>) -> bool {
+        let concerns = match (&self.subscribed, news) {
+            (None, _) => false,
+            (Some(_), None) | (Some(Selection::Space), _) => true,
+            (Some(Selection::Namespace(namespace)), Some(news)) => {
+                news.namespace.as_ref().is_none_or(|of| **of == **namespace)
+            }
+            (Some(Selection::Feeds(feeds)), Some(news)) => {
+                let grew = news.feeds.as_ref();
+                grew.is_none_or(|grew| feeds.iter().any(|feed| grew.contains(feed)))
+            }
+        };
+        if !concerns {
+            return true;
+        }
+        let position_max = match news {
+            Some(news) => news.position_max,
+            None => self.position_max().await,
+        };
+        let advanced = Advanced {
+            space: self.space.clone(),
+            position_max,
+        };
+        self.send(&advanced.to_message()).await
+    }
+
+    /// How far the space is, asked of the store: more was told than this connection could hear.
+    async fn position_max(&mut self) -> u64 {
+        let (log, space) = (self.log.clone(), self.space.clone());
+        let asked = tokio::task::spawn_blocking(move || log.store().space(&space)).await;
+        let state = asked.ok().and_then(Result::ok).flatten();
+        state.map_or(0, |state| state.position_max)
+    }
+
+    async fn send(&mut self, message: &Value) -> bool {
+        let bytes = self.spelling.write(message);
+        let message = match self.spelling {
+            Spelling::Json => match String::from_utf8(bytes) {
+                Ok(text) => Message::Text(text.into()),
+                Err(_) => return false,
+            },
+            Spelling::Cbor | Spelling::Canonical => Message::Binary(bytes.into()),
+        };
+        self.socket.send(message).await.is_ok()
+    }
+}
+
+/// What a subscribe message subscribes to, read back from the store: a renewal
+/// does not name the feeds again.
+fn wanted(log: &Log, space: &str, message: &Value) -> Option<Selection> {
+    let feeds = message.get("feedIds").and_then(Value::as_array);
+    if let Some(feeds) = feeds {
+        let ids = feeds
+            .iter()
+            .filter_map(|feed| feed.as_str().map(str::to_owned));
+        return Some(Selection::Feeds(ids.collect()));
+    }
+    if let Some(namespace) = message.get("namespace").and_then(Value::as_str) {
+        return Some(Selection::Namespace(namespace.to_owned()));
+    }
+    match message.get("subscriptionId").and_then(Value::as_str) {
+        Some(id) => log
+            .store()
+            .subscription(space, id)
+            .ok()?
+            .map(|held| held.selection),
+        None => Some(Selection::Space),
+    }
+}

@@ -1,0 +1,113 @@
+//! Next-batch work: what is to be done although nobody sends anything.
+//!
+//! In:    a snapshot, and the time.
+//! Out:   orders for one batch, each of bounded size; none when nothing is due.
+//! Never: a decision. An order that is out of date when its batch is decided does nothing.
+//!
+//! What would make a batch grow without bound (a record that releases others, a
+//! queue that is behind) is left to later batches, and this is how they learn of it.
+
+use decide::batch::Order;
+use decide::ids::Micros;
+use decide::rows::{Depth, Outcomes, Parked, Pending};
+use decide::rules::Rules;
+use decide::table::Row;
+use decide::value::Cell as _;
+
+use crate::error::StoreError;
+use crate::port::{Range, Rows, Snapshot};
+
+/// Parked records tried in one batch.
+const RETRIES_MAX: usize = if cfg!(debug_assertions) { 5 } else { 1_000 };
+
+/// What waits in one queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    pub queue: String,
+    pub operations: i64,
+    /// When the first of them came.
+    pub since_us: Option<Micros>,
+}
+
+/// The orders of the next batch.
+pub fn next(
+    snapshot: &dyn Snapshot,
+    rules: &Rules,
+    now_us: Micros,
+) -> Result<Vec<Order>, StoreError> {
+    let mut orders = Vec::new();
+    let mut due = first::<Parked>(snapshot, "parked_by_woken", RETRIES_MAX)?;
+    let paused = first::<Parked>(snapshot, "parked_by_due", RETRIES_MAX)?;
+    due.extend(
+        paused
+            .into_iter()
+            .filter(|one| one.due_us <= Some(now_us) && one.woken_us.is_none()),
+    );
+    due.truncate(RETRIES_MAX);
+    if !due.is_empty() {
+        orders.push(Order::Retry(due.iter().map(|one| one.id).collect()));
+    }
+    orders.extend(excess(snapshot, rules)?);
+    for depth in first::<Depth>(snapshot, "", usize::MAX)? {
+        let known = rules.queues.list.iter().any(|one| one.name == depth.queue);
+        let used = known && rules.queues.is_used();
+        match depth.n > 0 {
+            true if used => orders.push(Order::Queues),
+            true => orders.push(Order::Drain(depth.queue)),
+            false => {}
+        }
+    }
+    orders.dedup_by(|a, b| matches!((a, b), (Order::Queues, Order::Queues)));
+    Ok(orders)
+}
+
+/// Parked records beyond the limit: those that would be tried first.
+fn excess(snapshot: &dyn Snapshot, rules: &Rules) -> Result<Option<Order>, StoreError> {
+    let outcomes = first::<Outcomes>(snapshot, "", usize::MAX)?;
+    let parked = outcomes.iter().filter(|row| row.outcome == "parked");
+    let parked: i64 = parked.map(|row| row.n).sum();
+    let beyond = parked.saturating_sub(i64::try_from(rules.parked_max).unwrap_or(i64::MAX));
+    let beyond = usize::try_from(beyond).unwrap_or(0).min(RETRIES_MAX);
+    if beyond == 0 {
+        return Ok(None);
+    }
+    let oldest = first::<Parked>(snapshot, "parked_by_due", beyond)?;
+    let ids = oldest.iter().map(|one| one.id);
+    Ok(Some(Order::GiveUp(ids.collect())))
+}
+
+/// How much waits in each queue, and since when.
+pub fn waiting(snapshot: &dyn Snapshot) -> Result<Vec<Waiting>, StoreError> {
+    let depths = first::<Depth>(snapshot, "", usize::MAX)?;
+    let oldest = |depth: &Depth| Range {
+        max: 1,
+        ..Range::of::<Pending>(vec![depth.queue.to_value()])
+    };
+    let oldest: Vec<Range> = depths.iter().map(oldest).collect();
+    let oldest = snapshot.range(&oldest)?;
+    let each = depths.into_iter().zip(oldest);
+    each.map(|(depth, oldest)| {
+        let oldest = oldest.typed::<Pending>()?.pop();
+        Ok(Waiting {
+            queue: depth.queue,
+            operations: depth.n,
+            since_us: oldest.map(|row| row.seen_us),
+        })
+    })
+    .collect()
+}
+
+/// The first rows of a table in one order.
+fn first<R: Row>(
+    snapshot: &dyn Snapshot,
+    index: &'static str,
+    max: usize,
+) -> Result<Vec<R>, StoreError> {
+    let range = Range {
+        index,
+        max,
+        ..Range::of::<R>(Vec::new())
+    };
+    let mut found = snapshot.range(&[range])?;
+    found.pop().map_or_else(|| Ok(Vec::new()), Rows::typed)
+}
