@@ -280,7 +280,7 @@ impl Fetcher {
     /// The texts of a name in DNS, which is a host like any other.
     pub async fn texts(&self, cause: Cause, name: &str) -> Result<Vec<String>, FetchError> {
         let found = async {
-            self.slots.take(cause)?;
+            self.slots.take(cause).await?;
             let mut deadline = Deadline::after(BEGIN_MAX);
             let dns = "dns://";
             let _permit = self

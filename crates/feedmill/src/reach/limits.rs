@@ -21,7 +21,10 @@ const TOKENS_AT_ONCE_MAX: usize = 16;
 const TOKENS_WAITING_MAX: usize = 64;
 /// Requests of one cause in a second, over all hosts together, where callers decide how many there are.
 const PROVOKED_EACH_S_MAX: f64 = 50.0;
-/// What one who finds no room is told to wait.
+/// Longest wait for a request of such a cause; a whole notification needs more of them than one
+/// second has. Requests for tokens do not wait: they would hold the slots of honest callers.
+const PROVOKED_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long a request that finds no room is asked to wait.
 const FULL: Duration = Duration::from_secs(1);
 
 /// Sizes and times, as the configuration has them.
@@ -193,7 +196,7 @@ impl Slots {
         &self,
         ask: &Ask<'_>,
     ) -> Result<Option<OwnedSemaphorePermit>, FetchError> {
-        self.take(ask.cause)?;
+        self.take(ask.cause).await?;
         if ask.cause != Cause::Token {
             return Ok(None);
         }
@@ -207,15 +210,29 @@ impl Slots {
         Ok(slot)
     }
 
-    /// Takes one of the requests that a cause has in a second.
-    pub(super) fn take(&self, cause: Cause) -> Result<(), FetchError> {
+    /// Takes one of the requests that a cause has in a second, and waits for it a short time.
+    pub(super) async fn take(&self, cause: Cause) -> Result<(), FetchError> {
+        let patience = match cause {
+            Cause::Token => Duration::ZERO,
+            _ => PROVOKED_WAIT_MAX,
+        };
+        let begun = Instant::now();
+        loop {
+            match self.take_now(cause) {
+                Ok(()) => return Ok(()),
+                Err(wait) if begun.elapsed() + wait <= patience => tokio::time::sleep(wait).await,
+                Err(wait) => return Err(FetchError::Later(wait)),
+            }
+        }
+    }
+
+    /// Takes one of them; or says after how long there is one.
+    fn take_now(&self, cause: Cause) -> Result<(), Duration> {
         let mut provoked = self.provoked.lock();
         let Some((_, bucket)) = provoked.iter_mut().find(|(known, _)| *known == cause) else {
             return Ok(());
         };
-        let (max, each_s) = (PROVOKED_EACH_S_MAX, PROVOKED_EACH_S_MAX);
-        let taken = bucket.take(max, each_s, Instant::now());
-        taken.map_err(FetchError::Later)
+        bucket.take(PROVOKED_EACH_S_MAX, PROVOKED_EACH_S_MAX, Instant::now())
     }
 }
 

@@ -12,7 +12,7 @@ use sim::rng::Rng;
 use super::{NOW, Pair, SECOND};
 
 /// A random world.
-pub struct World {
+pub(super) struct World {
     pub pair: Pair,
     rng: Rng,
     rev: u64,
@@ -29,7 +29,7 @@ const SHORTS: [&str; 10] = [
 ];
 
 impl World {
-    pub fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let (queued, on_disk) = (rng.chance(0.3), rng.chance(0.2));
         Self {
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    pub fn step(&mut self) {
+    pub(super) fn step(&mut self) {
         self.pair.now_us += self.rng.below(6) as i64 * SECOND;
         self.waits = self.rng.chance(0.4);
         let items = match self.rng.chance(0.1) {
