@@ -89,22 +89,6 @@ pub(super) fn draw(connection: &Connection, position: i64, limit: usize) -> Resu
     Ok(drawn)
 }
 
-/// Packs rows that hold their changes as JSON, as all did before.
-pub(super) fn pack_up(tx: &Connection) -> Result<(), Error> {
-    let mut rows = tx.prepare("SELECT first FROM outbox")?;
-    let rows: Vec<i64> = rows
-        .query_map([], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
-    let mut read = tx.prepare("SELECT changes FROM outbox WHERE first = ?1")?;
-    let mut write = tx.prepare("UPDATE outbox SET changes = ?2 WHERE first = ?1")?;
-    for first in rows {
-        let json: Vec<u8> = read.query_row([first], |row| row.get(0))?;
-        let changes: Vec<Change> = serde_json::from_slice(&json).map_err(|_| damaged())?;
-        write.execute(params![first, packed(&changes)])?;
-    }
-    Ok(())
-}
-
 fn damaged() -> Error {
     let cause = "a row of the outbox is damaged; restore the file from a copy";
     Error::ToSqlConversionFailure(Box::new(broken(cause.into())))

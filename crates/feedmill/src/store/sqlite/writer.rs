@@ -434,7 +434,7 @@ mod tests {
         let plan = Plan::new(&config);
         let place = Place::of(&config.store.url);
         let mut connection = place.connect(1).unwrap();
-        schema::migrate(&mut connection).unwrap();
+        schema::create(&mut connection).unwrap();
         let ids = rebuild::align(&mut connection, &plan).unwrap();
         let head = Arc::new(Head::default());
         Desk::new(connection, Arc::new(plan), ids, &config.store, &head).unwrap()
