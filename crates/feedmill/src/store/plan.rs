@@ -22,7 +22,7 @@ use super::ladder::{Ladder, Steps};
 use super::merged::{Merged, MergedTarget, Part};
 use super::need::Needs;
 use super::page::Rung;
-use super::queue::Queues;
+use super::queue::{self, Queues};
 use super::rule::Rule;
 
 /// A lane's number in the plan.
@@ -233,7 +233,7 @@ impl Plan {
     pub fn new(config: &Config) -> Self {
         let mut plan = Self {
             needs: Needs::new(config),
-            queues: Queues::new(config),
+            queues: queue::queues(config),
             parked_max: config.settle.parked_max,
             times: times(config),
             dead_bytes_max: config.settle.dead_bytes_max,

@@ -72,8 +72,7 @@ impl<'a> Apply<'a> {
             } => self.identity(did, handle.as_deref(), *time_us)?,
             Item::Unopened(letter) => {
                 let kept = self.bury(letter)?;
-                *kept.outcome().counter(&mut self.tally) += 1;
-                self.tally.received += 1;
+                self.tally.receive(kept.outcome(), 1);
                 if kept.new && !letter.did.is_empty() {
                     self.distrust(&letter.did)?;
                 }
@@ -186,8 +185,8 @@ impl<'a> Apply<'a> {
             snapshot: false,
         };
         for op in &commit.ops {
-            match self.plan.queues.of(&op.collection) {
-                Some(queue) if !commit.was_held => self.queue(queue, author, stamp, op)?,
+            match self.plan.queues.by_collection.get(&op.collection) {
+                Some(&queue) if !commit.was_held => self.queue(queue, author, stamp, op)?,
                 _ => self.op(author, stamp, op)?,
             }
         }

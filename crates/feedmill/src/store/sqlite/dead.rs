@@ -10,10 +10,11 @@
 
 use std::collections::BTreeSet;
 
+use decide::accounting::Outcome;
 use rusqlite::{Connection, Error, OptionalExtension, Row, ToSql, params};
 use sha2::{Digest, Sha256};
 
-use super::apply::{Apply, Outcome, Place};
+use super::apply::{Apply, Place};
 use super::names::hash;
 use crate::clock::Micros;
 use crate::store::Waiting;

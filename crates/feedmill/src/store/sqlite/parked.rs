@@ -9,18 +9,19 @@
 //! A row stays when its record is buried, with the number of the dead letter:
 //! that is how the dead are found when what they lacked arrives at last.
 
+use decide::accounting::Outcome;
+use decide::retry::parked_pause_us;
 use record::cid::Cid;
 use record::json;
 use record::value::Value;
 use rusqlite::{Error, OptionalExtension, params};
 
-use super::apply::{Apply, Author, Outcome, Place, REFUSED, Stamp, Stored, settled};
+use super::apply::{Apply, Author, Place, REFUSED, Stamp, Stored, settled};
 use super::derive;
 use super::names::{find_collection, hash};
 use super::{read, reference};
 use crate::clock::Micros;
 use crate::expression::Scope;
-use crate::settle::{Next, Trouble};
 use crate::store::Accounting;
 use crate::store::batch::{DeadLetter, Put, Verdict};
 use crate::store::letter::{Closed, Fate};
@@ -278,10 +279,7 @@ impl Apply<'_> {
         wait: Wait<'_>,
     ) -> Result<(), Error> {
         let key = need.target.key();
-        let pause_us = match Trouble::Early(key.clone()).next(0) {
-            Next::Park { pause_us, .. } | Next::Retry { pause_us } => pause_us,
-            Next::Bury { .. } => 0,
-        };
+        let pause_us = parked_pause_us(0).unwrap_or(0);
         let links = serde_json::to_string(&put.links).unwrap_or_default();
         let seen_us = put.seen_us.unwrap_or(i64::MAX).min(self.seen_us());
         self.tx
@@ -411,13 +409,11 @@ impl Apply<'_> {
         if let Some(dead) = parked.dead.filter(|_| outcome != Outcome::Dead) {
             self.remove_letter(dead)?;
         }
-        let counters = self.moved(&parked.source);
-        *(if parked.dead.is_some() {
-            &mut counters.dead
-        } else {
-            &mut counters.parked
-        }) -= 1;
-        *outcome.counter(counters) += 1;
+        let from = match parked.dead {
+            Some(_) => Outcome::Dead,
+            None => Outcome::Parked,
+        };
+        self.moved(&parked.source).move_to(from, outcome, 1);
         Ok(Some(outcome.into()))
     }
 
@@ -433,9 +429,9 @@ impl Apply<'_> {
         let key = need.target.key();
         let next = match (occasion, parked.dead) {
             (Occasion::Arrival, _) | (_, Some(_)) => None,
-            (Occasion::Due, None) => match Trouble::Early(key.clone()).next(parked.attempt) {
-                Next::Park { pause_us, .. } | Next::Retry { pause_us } => Some(pause_us),
-                Next::Bury { .. } => return self.give_up(parked, at, stored, need).map(Some),
+            (Occasion::Due, None) => match parked_pause_us(i64::from(parked.attempt)) {
+                None => return self.give_up(parked, at, stored, need).map(Some),
+                pause_us => pause_us,
             },
             (Occasion::Excess, None) => return self.give_up(parked, at, stored, need).map(Some),
         };
