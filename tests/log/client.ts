@@ -13,6 +13,7 @@ export async function use(): Promise<Status> {
   const blocks: Block[] = [...(await log.read({ feedId: "f", after: 3 })), ...(await log.conflicts())]
   const same: boolean = (await actorOf(key.publicKey)) === log.actorId && hash === blockHash("notes", blocks[0] ?? {})
   await log.retryRefused()
+  await log.discardRefused()
   await log.forgetConflicts()
   await log.close()
   return { ...(await log.status()), after: same ? 1 : 0 }

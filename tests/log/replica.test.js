@@ -205,6 +205,10 @@ async function testRefused({ open, until, check, texts }) {
   await until("others read them", async () => (await other.read()).length === 13)
   check("also what was written behind it", (await texts(other, "large")).endsWith("small"))
 
+  await log.discardRefused()
+  check("what is refused can be dropped", (await log.conflicts()).length === 0 && (await log.status()).aside === 0)
+  check("and nothing else is", (await log.read()).filter(({ feedId }) => feedId === "large").length === 13)
+
   // A server that takes little at once, and does not say what is wrong.
   let asked = 0
   const narrow = async (address, options) => {

@@ -127,6 +127,9 @@ pub enum Refusal {
     /// This actor may not append to this feed.
     #[error("the actor may not append to this feed")]
     NotAllowed,
+    /// This replica neither pulls nor pushes the feed, so the block would never be sent.
+    #[error("this replica does not replicate the feed, so nothing can be written to it here")]
+    NotReplicated,
     /// The payload is too long.
     #[error("the payload is longer than {max} bytes")]
     TooLarge {
@@ -157,6 +160,7 @@ impl Refusal {
             Self::Exhausted => "exhausted",
             Self::Signature(_) => "signature",
             Self::NotAllowed => "notAllowed",
+            Self::NotReplicated => "notReplicated",
             Self::TooLarge { .. } => "tooLarge",
             Self::Namespace => "namespace",
             Self::SpaceFull => "spaceFull",
@@ -179,14 +183,25 @@ pub struct Refused {
 /// The refusal of the next block of a feed whose sequences are used up.
 #[must_use]
 pub fn exhausted(feed: &str, author: &Author) -> Vec<Refused> {
+    refused_draft(feed, author, INTEGER_MAX, Refusal::Exhausted)
+}
+
+/// The refusal of a draft for a feed that a replica does not replicate. It has no sequence yet.
+#[must_use]
+pub fn not_replicated(feed: &str, author: &Author) -> Vec<Refused> {
+    refused_draft(feed, author, 0, Refusal::NotReplicated)
+}
+
+fn refused_draft(feed: &str, author: &Author, sequence: u64, refusal: Refusal) -> Vec<Refused> {
+    let key = BlockKey {
+        feed: feed.to_owned(),
+        sequence,
+        actor: author.actor().to_owned(),
+    };
     vec![Refused {
         index: 0,
-        key: BlockKey {
-            feed: feed.to_owned(),
-            sequence: INTEGER_MAX,
-            actor: author.actor().to_owned(),
-        },
-        refusal: Refusal::Exhausted,
+        key,
+        refusal,
     }]
 }
 

@@ -192,6 +192,29 @@ pub fn is_replicated(lanes: &BTreeMap<Target, Lane>, feed: &str) -> bool {
     lane.is_some_and(|lane| lane.mode != Mode::None)
 }
 
+/// Whether a replica may write to `feed`: what is not replicated would never be sent. One that has
+/// no setting yet may be given any.
+#[must_use]
+pub fn may_write(lanes: &BTreeMap<Target, Lane>, feed: &str) -> bool {
+    lanes.is_empty() || is_replicated(lanes, feed)
+}
+
+/// The feeds whose blocks are pushed: only these, if there are some; and all but those.
+#[must_use]
+pub fn pushed(lanes: &[Lane]) -> (Option<Vec<String>>, Vec<String>) {
+    let feeds_where = |wanted: fn(&Lane) -> bool| -> Vec<String> {
+        let chosen = lanes.iter().filter(|lane| wanted(lane));
+        let feeds = chosen.filter_map(|lane| lane.target.feed().map(str::to_owned));
+        feeds.collect()
+    };
+    let is_whole = |lane: &Lane| lane.target == Target::Space && lane.mode != Mode::None;
+    let only = match lanes.iter().any(is_whole) {
+        true => None,
+        false => Some(feeds_where(|lane| lane.mode != Mode::None)),
+    };
+    (only, feeds_where(|lane| lane.mode == Mode::None))
+}
+
 /// Up to where nothing of a selection can still appear: as far as the slowest lane that bears on it
 /// has pulled. `None` if no lane does.
 #[must_use]

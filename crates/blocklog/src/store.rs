@@ -132,7 +132,8 @@ pub trait LogStore: Send + Sync {
     /// The answer has one position per block, in order. A block that is held
     /// already keeps the position it has; one that was evicted, and is among the
     /// newest [`EVICTED_REMEMBERED_MAX`], had its own and stays gone. In a replica
-    /// the new ones have none yet. `namespace` is given to feeds that are new.
+    /// the new ones have none yet, and feeds that it does not replicate are refused.
+    /// `namespace` is given to feeds that are new.
     fn append(
         &self,
         space: &str,
@@ -143,7 +144,8 @@ pub trait LogStore: Send + Sync {
     ) -> Result<Vec<Option<u64>>, AppendError>;
 
     /// Make and add the next blocks of a feed. Sequences are taken inside the
-    /// call, so any number of writers at once lose nothing.
+    /// call, so any number of writers at once lose nothing. A replica refuses feeds
+    /// that it does not replicate.
     fn write(
         &self,
         space: &str,

@@ -28,7 +28,7 @@ use crate::message::{
     AppendRequest, Expected, From, ListRequest, QueryRequest, Reply, Request, RequestId, Wanted,
 };
 use crate::page::{PageMax, Selection};
-use crate::replica::{Lane, Mode, Target, Upstream};
+use crate::replica::{Lane, Mode, Target, Upstream, pushed};
 use crate::store::{ReplicaStore, StoreError};
 use std::collections::BTreeSet;
 
@@ -99,6 +99,18 @@ pub struct SyncReport {
     pub healed: u64,
     /// Requests that failed.
     pub failed: u64,
+    /// Requests that the authority refused as a whole.
+    pub refusals: u64,
+    /// The code of the refusal that holds up pushing, or else pulling, now.
+    pub refused: Option<&'static str>,
+}
+
+/// The authority refuses every push: pushing pauses, and pulling goes on.
+#[derive(Debug, Clone, Copy)]
+struct PushPause {
+    code: &'static str,
+    failures: u32,
+    until_ms: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -149,6 +161,10 @@ pub struct Sync {
     /// Blocks may be set aside that another sequence would cure.
     reissue_wanted: bool,
     pushed_last: bool,
+    /// Since when nothing was pushed because every push is refused.
+    push_pause: Option<PushPause>,
+    /// Why the last pull was refused.
+    pull_refused: Option<&'static str>,
     /// Blocks of the next push: fewer where the authority takes no more at once.
     push_blocks: usize,
     /// Failures since something was of use: blocks came or went, or a round ended.
@@ -175,6 +191,8 @@ impl Sync {
             push_wanted: true,
             reissue_wanted: true,
             pushed_last: false,
+            push_pause: None,
+            pull_refused: None,
             push_blocks: settings.push_max.blocks,
             failures: 0,
             resume_ms: 0,
@@ -187,7 +205,11 @@ impl Sync {
     /// What has been done so far.
     #[must_use]
     pub fn report(&self) -> SyncReport {
-        self.report
+        let refused = self.push_pause.map(|pause| pause.code);
+        SyncReport {
+            refused: refused.or(self.pull_refused),
+            ..self.report
+        }
     }
 
     /// Whether there is nothing left to do until something happens.
@@ -203,7 +225,12 @@ impl Sync {
         match &self.waiting {
             Some(waiting) => waiting.until_ms,
             None if self.is_idle() => self.poll_ms,
-            None => self.resume_ms,
+            None => match self.push_pause {
+                Some(pause) if !self.round_open => {
+                    pause.until_ms.max(self.resume_ms).min(self.poll_ms)
+                }
+                _ => self.resume_ms,
+            },
         }
     }
 
@@ -263,12 +290,29 @@ impl Sync {
         self.waiting = None;
         self.push_wanted = true;
         self.report.failed += 1;
+        self.resume_ms = now_ms + self.pause_ms(self.failures);
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// How long to wait after so many failures in a row, and one more.
+    fn pause_ms(&self, failures: u32) -> u64 {
         let doubled = self
             .settings
             .pause_ms_min
-            .saturating_mul(1 << self.failures.min(20));
-        self.failures = self.failures.saturating_add(1);
-        self.resume_ms = now_ms + doubled.min(self.settings.pause_ms_max);
+            .saturating_mul(1 << failures.min(20));
+        doubled.min(self.settings.pause_ms_max)
+    }
+
+    /// Every push is refused: wait with the next, and pull meanwhile.
+    fn pause_pushes(&mut self, now_ms: u64, code: &'static str) {
+        let failures = self.push_pause.map_or(0, |pause| pause.failures);
+        self.push_wanted = true;
+        self.report.refusals += 1;
+        self.push_pause = Some(PushPause {
+            code,
+            failures: failures.saturating_add(1),
+            until_ms: now_ms + self.pause_ms(failures),
+        });
     }
 
     fn next_request(
@@ -283,7 +327,8 @@ impl Sync {
             self.reissue_wanted = false;
             return Ok(None);
         }
-        let may_push = may_push(upstream, &lanes);
+        let is_paused = self.push_pause.is_some_and(|pause| now_ms < pause.until_ms);
+        let may_push = may_push(upstream, &lanes) && !is_paused;
         if self.reissue_wanted && may_push {
             if let Some(feed) = store.lost_feed(&self.space)? {
                 let request = Request::List(ListRequest {
@@ -351,24 +396,12 @@ impl Sync {
         now_ms: u64,
         lanes: &[Lane],
     ) -> Result<Option<(RequestId, Request)>, StoreError> {
-        let feeds_where = |wanted: fn(&Lane) -> bool| -> Vec<String> {
-            let chosen = lanes.iter().filter(|lane| wanted(lane));
-            chosen
-                .filter_map(|lane| lane.target.feed().map(str::to_owned))
-                .collect()
-        };
-        let replicated = feeds_where(|lane| lane.mode != Mode::None);
-        let apart = feeds_where(|lane| lane.mode == Mode::None);
-        let only = if space_lane(lanes).is_some() {
-            None
-        } else {
-            Some(replicated.as_slice())
-        };
+        let (only, apart) = pushed(lanes);
         let max = PageMax {
             blocks: self.push_blocks,
             ..self.settings.push_max
         };
-        let mut waiting = store.pending(&self.space, only, &apart, max)?;
+        let mut waiting = store.pending(&self.space, only.as_deref(), &apart, max)?;
         let Some(first) = waiting.first() else {
             return Ok(None);
         };
@@ -461,12 +494,6 @@ impl Sync {
 fn may_push(upstream: Upstream, lanes: &[Lane]) -> bool {
     let has_pulled = |lane: &Lane| lane.mode == Mode::None || lane.cursor.is_some();
     upstream.epoch.is_some() && !upstream.healing && lanes.iter().all(has_pulled)
-}
-
-fn space_lane(lanes: &[Lane]) -> Option<&Lane> {
-    lanes
-        .iter()
-        .find(|lane| lane.target == Target::Space && lane.mode != Mode::None)
 }
 
 /// Whether two lanes may share a request: the same cursor, or the same start.

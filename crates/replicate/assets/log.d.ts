@@ -91,6 +91,8 @@ export class LogReplica extends EventTarget {
   conflicts(): Promise<Block[]>
   /** Sends what was refused again: the reason may be gone. */
   retryRefused(): Promise<void>
+  /** Drops what was refused. */
+  discardRefused(): Promise<void>
   /** Drops the blocks whose key another block took. */
   forgetConflicts(): Promise<void>
   status(): Promise<Status>

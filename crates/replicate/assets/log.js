@@ -218,6 +218,16 @@ export class LogReplica extends EventTarget {
     return this.sync()
   }
 
+  /** Drop what was refused. */
+  async discardRefused() {
+    await this.#change(async (stores) => {
+      for (const block of await all(stores.blocks.index("waiting"))) {
+        if (block.refused) stores.blocks.delete(block.key)
+      }
+    })
+    this.#changed()
+  }
+
   /** Drop the blocks whose key another block took. */
   forgetConflicts() {
     return this.#change((stores) => done(stores.conflicts.clear()))

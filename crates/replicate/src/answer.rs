@@ -181,6 +181,23 @@ impl Log {
 
     /// Do what is left to do. Blocks.
     fn finish(&self, space: &str, work: Work, caller: &Caller) -> Result<Answer, Fault> {
+        let done = self.finish_known(space, work, caller);
+        done.map_err(|fault| self.or_deleted(space, fault))
+    }
+
+    /// A space that is not known may have been deleted. Blocks.
+    fn or_deleted(&self, space: &str, fault: Fault) -> Fault {
+        if fault != Fault::UnknownSpace {
+            return fault;
+        }
+        match self.store().is_deleted(space) {
+            Ok(true) => Fault::SpaceDeleted,
+            Ok(false) => fault,
+            Err(_) => Fault::Unavailable,
+        }
+    }
+
+    fn finish_known(&self, space: &str, work: Work, caller: &Caller) -> Result<Answer, Fault> {
         match work {
             Work::Create => self.create_space(space, caller).map(Answer::Changed),
             Work::Delete => self.delete_space(space, caller).map(Answer::Changed),
@@ -243,8 +260,12 @@ impl Log {
         order.publish(appended)
     }
 
-    /// Create a space because somebody appends to it. Who may not is told that there is none.
+    /// Create a space because somebody appends to it. Who may not is answered that there is none, and
+    /// one that was deleted stays so.
     fn create_to_append(&self, space: &str, caller: &Caller) -> Result<(), Fault> {
+        if self.store().is_deleted(space)? {
+            return Err(Fault::SpaceDeleted);
+        }
         match self.create_space(space, caller) {
             Ok(_) => Ok(()),
             Err(Fault::NotAllowed | Fault::Unauthorized) => Err(Fault::UnknownSpace),
@@ -292,7 +313,8 @@ impl Order {
     fn check_cursor(&self) -> Result<(), Fault> {
         let cursor = self.append.cursor.as_deref();
         let Some(cursor) = cursor else { return Ok(()) };
-        self.log.authority().check_cursor(&self.space, cursor)
+        let checked = self.log.authority().check_cursor(&self.space, cursor);
+        checked.map_err(|fault| self.log.or_deleted(&self.space, fault))
     }
 
     /// What it does in the transaction of its group.

@@ -12,6 +12,8 @@ pub const LOG_CONFLICTS: &str = "feedmill_log_conflicts_total";
 pub const LOG_REISSUED: &str = "feedmill_log_blocks_reissued_total";
 /// Blocks of replicas that their authorities do not have and will not take.
 pub const LOG_ASIDE: &str = "feedmill_log_blocks_aside";
+/// Requests of replicas that their authorities refuse as a whole, by error.
+pub const LOG_REFUSALS: &str = "feedmill_log_replica_refusals_total";
 /// Transactions that made appends durable.
 pub const LOG_COMMITS: &str = "feedmill_log_commits_total";
 /// Appends that wait for a transaction.
@@ -63,6 +65,11 @@ pub const ALL: &[(&str, Kind, &str)] = &[
         LOG_ASIDE,
         Kind::Gauge,
         "blocks of replicas that their authorities do not have and will not take",
+    ),
+    (
+        LOG_REFUSALS,
+        Kind::Counter,
+        "requests of replicas that their authorities refuse as a whole, by error",
     ),
     (
         LOG_COMMITS,

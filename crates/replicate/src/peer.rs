@@ -10,6 +10,7 @@
 
 use super::hub::News;
 use super::log::{Log, random};
+use super::socket::MESSAGE_BYTES_MAX;
 use crate::metrics as names;
 use blocklog::limits::Limits;
 use blocklog::message::{Advanced, Answer, Fault, Reply, Request, RequestId, SubscribeRequest};
@@ -27,7 +28,8 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{broadcast, watch};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
-use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Message, http};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 /// The share of a pause by which it grows at most, so that replicas do not return together.
@@ -38,6 +40,9 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// The longest sleep between two looks at the clock.
 const TICK_MS_MAX: u64 = 5_000;
+
+/// Bytes of one message of the authority: the largest page it gives, in base64, and to spare.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -89,6 +94,20 @@ pub struct Peer {
     sync: Arc<Mutex<Sync>>,
     /// Whether this run has asked the authority to create the space.
     asked_to_create: bool,
+    /// Bytes of one message that the authority takes.
+    message_bytes_max: usize,
+}
+
+/// What a replica at work has done so far.
+#[derive(Debug, Clone)]
+pub struct Reports(Arc<Mutex<Sync>>);
+
+impl Reports {
+    /// As of now.
+    #[must_use]
+    pub fn now(&self) -> SyncReport {
+        self.0.lock().report()
+    }
 }
 
 /// What has happened, owned, so that it can change threads.
@@ -140,6 +159,7 @@ impl Peer {
             limits,
             sync: Arc::new(Mutex::new(sync)),
             asked_to_create: false,
+            message_bytes_max: usize::MAX,
         })
     }
 
@@ -147,6 +167,12 @@ impl Peer {
     #[must_use]
     pub fn report(&self) -> SyncReport {
         self.sync.lock().report()
+    }
+
+    /// What will have been done, for who runs it.
+    #[must_use]
+    pub fn reports(&self) -> Reports {
+        Reports(self.sync.clone())
     }
 
     /// Replicate until `stop` becomes true.
@@ -185,14 +211,21 @@ impl Peer {
         let Some(request) = request(&url, self.settings.token.as_deref()) else {
             return Ended::Broken;
         };
+        let settings = WebSocketConfig::default()
+            .max_message_size(Some(ANSWER_BYTES_MAX))
+            .max_frame_size(Some(ANSWER_BYTES_MAX));
         let connecting =
-            tokio::time::timeout(CONNECT_WITHIN, tokio_tungstenite::connect_async(request));
+            tokio_tungstenite::connect_async_with_config(request, Some(settings), false);
+        let connecting = tokio::time::timeout(CONNECT_WITHIN, connecting);
         let connected = tokio::select! {
             connected = connecting => connected,
             _ = stop.changed() => return Ended::Stopped,
         };
         let mut socket = match connected {
-            Ok(Ok((socket, _))) => socket,
+            Ok(Ok((socket, answer))) => {
+                self.message_bytes_max = message_bytes_max(&answer);
+                socket
+            }
             Ok(Err(tungstenite::Error::Http(answer))) if answer.status().is_client_error() => {
                 return Ended::Refused(answer.status().as_u16());
             }
@@ -212,16 +245,39 @@ impl Peer {
             Err(error) => return Ended::Store(error),
         };
         loop {
-            if let Some((id, request)) = next
-                && !say(&mut socket, &id, &request).await
-            {
-                return Ended::Broken;
+            if let Err(ended) = self.send(&mut socket, next).await {
+                return ended;
             }
             next = match self.wait(&mut socket, &mut news, stop).await {
                 Ok(next) => next,
                 Err(ended) => return ended,
             };
         }
+    }
+
+    /// Send a request. One that the authority would not read is answered here: the next has less in it.
+    async fn send(
+        &mut self,
+        socket: &mut Socket,
+        mut next: Option<(RequestId, Request)>,
+    ) -> Result<(), Ended> {
+        while let Some((id, request)) = next {
+            let text = request.to_message(&id).to_string();
+            if text.len() <= self.message_bytes_max {
+                let said = socket.send(Message::text(text)).await;
+                return said.map_err(|_| Ended::Broken);
+            }
+            let fault = Fault::TooLarge {
+                limit: "message_bytes_max".to_owned(),
+                max: self.message_bytes_max as u64,
+            };
+            let reply = Reply {
+                id: Some(id),
+                outcome: Err(fault),
+            };
+            next = self.take_reply(reply).await?;
+        }
+        Ok(())
     }
 
     /// Wait for something to happen, and take one step.
@@ -289,14 +345,20 @@ impl Peer {
             _ => None,
         };
         let before = self.report();
-        let next = self.step(Event::Reply(reply)).await.map_err(Ended::Store)?;
-        self.report_losses(&before);
+        let next = self.take_reply(reply).await?;
         if let Some((position_max, feeds)) = learned
             && self.report().pulled > before.pulled
         {
             self.log
                 .tell(&self.settings.space, position_max, feeds, None);
         }
+        Ok(next)
+    }
+
+    async fn take_reply(&mut self, reply: Reply) -> Result<Option<(RequestId, Request)>, Ended> {
+        let before = self.report();
+        let next = self.step(Event::Reply(reply)).await.map_err(Ended::Store)?;
+        self.report_losses(&before);
         Ok(next)
     }
 
@@ -307,6 +369,13 @@ impl Peer {
         if reissued > 0 {
             counter!(names::LOG_REISSUED).increment(reissued);
             tracing::info!(%space, reissued, "blocks whose key another block has are sent again under new sequences");
+        }
+        if let Some(code) = now.refused {
+            counter!(names::LOG_REFUSALS, "error" => code)
+                .increment(now.refusals - before.refusals);
+            if before.refused != now.refused {
+                tracing::warn!(%space, error = code, "the authority refuses what this replica asks; it is tried again");
+            }
         }
         let aside = (now.conflicts + now.set_aside) - (before.conflicts + before.set_aside);
         if aside > 0 {
@@ -334,6 +403,13 @@ impl Peer {
         let done = tokio::task::spawn_blocking(work).await;
         done.unwrap_or_else(|error| Err(StoreError::Passing(Box::new(error))))
     }
+}
+
+/// How long a message the authority takes, as it said when the connection was made.
+fn message_bytes_max<T>(answer: &http::Response<T>) -> usize {
+    let announced = answer.headers().get(MESSAGE_BYTES_MAX);
+    let announced = announced.and_then(|value| value.to_str().ok()?.parse().ok());
+    announced.unwrap_or(usize::MAX)
 }
 
 /// Randomness for jitter, in 0..1.

@@ -97,7 +97,7 @@ pub struct ReplicateSetting {
     pub feeds: Vec<String>,
     /// All but these feeds.
     pub without: Vec<String>,
-    /// Only what has a position above this one.
+    /// Only what has this position or a higher one.
     pub from: u64,
     /// Only what comes from the first start on.
     pub tail: bool,

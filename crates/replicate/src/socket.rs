@@ -19,7 +19,7 @@ use super::spelling::Spelling;
 use axum::Extension;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use blocklog::message::{Advanced, Answer, Reply};
 use blocklog::page::Selection;
@@ -31,6 +31,11 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 /// A connection that says nothing for so long is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(30);
+
+/// The header of the upgrade that says how long a message may be: whoever sends a longer one
+/// loses the connection.
+pub(super) const MESSAGE_BYTES_MAX: HeaderName =
+    HeaderName::from_static("feedmill-message-bytes-max");
 
 /// `GET /log/{space}`.
 pub(super) async fn upgrade(
@@ -58,7 +63,7 @@ pub(super) async fn upgrade(
         .batch_bytes_max
         .saturating_mul(2)
         .saturating_add(1 << 20);
-    upgrade
+    let mut answer = upgrade
         .protocols([PROTOCOL])
         .max_message_size(message_bytes_max)
         .on_upgrade(async move |socket| {
@@ -74,7 +79,10 @@ pub(super) async fn upgrade(
             };
             connection.run().await;
             drop(seat);
-        })
+        });
+    let announced = HeaderValue::from(message_bytes_max);
+    answer.headers_mut().insert(MESSAGE_BYTES_MAX, announced);
+    answer
 }
 
 /// One of the connections there may be. It is given back however that ends, also if the

@@ -1,6 +1,9 @@
 //! The log through the same doors as its users: HTTP and WebSocket.
 
+mod caches;
 mod doors;
+mod peers;
+mod spaces;
 
 use super::access::Keys;
 use super::log::Log;

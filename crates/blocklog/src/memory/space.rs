@@ -5,14 +5,16 @@
 //! Never: two blocks at one position; a counter that goes back.
 
 use crate::block::{BlockKey, Hash, Head, Held};
-use crate::chain::{Draft, Known, Refusal, Refused, Sealed, Tip, Verdict, exhausted, judge, next};
+use crate::chain::{
+    Draft, Known, Refusal, Refused, Sealed, Tip, Verdict, exhausted, judge, next, not_replicated,
+};
 use crate::conflict::{CURABLE, can_reissue};
 use crate::cursor::Epoch;
 use crate::limits::BLOCK_BYTES;
 use crate::limits::{INTEGER_MAX, Limits};
 use crate::order::PendingKey;
 use crate::page::{Gather, Page, PageMax, PendingStart, Selection, Start};
-use crate::replica::{Lane, Target, Upstream, pulled_through};
+use crate::replica::{Lane, Target, Upstream, may_write, pulled_through};
 use crate::signature::Author;
 use crate::store::{
     AppendError, EVICTED_REMEMBERED_MAX, FeedName, FeedState, Keep, Role, SpaceState, Subscription,
@@ -149,6 +151,9 @@ impl Space {
         batch: &mut Batch,
     ) -> Result<Verdict, Refusal> {
         let block = &sealed.block;
+        if self.role == Role::Replica && !may_write(&self.lanes, &block.feed) {
+            return Err(Refusal::NotReplicated);
+        }
         self.room_for(&block.feed, namespace, batch, limits)?;
         let predecessor = block.predecessor.as_ref().map(|claim| BlockKey {
             feed: block.feed.clone(),
@@ -217,6 +222,9 @@ impl Space {
         drafts: &[Draft],
         now_ms: u64,
     ) -> Result<Vec<Held>, AppendError> {
+        if self.role == Role::Replica && !may_write(&self.lanes, name.feed) {
+            return Err(AppendError::Refused(not_replicated(name.feed, author)));
+        }
         let mut written = Vec::with_capacity(drafts.len());
         for draft in drafts {
             let tip = self.feeds.get(name.feed).and_then(|feed| feed.tip.as_ref());

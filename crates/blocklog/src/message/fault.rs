@@ -66,6 +66,9 @@ pub enum Fault {
     /// The space does not exist here.
     #[error("the space is not known here")]
     UnknownSpace,
+    /// The space was deleted: only an explicit create makes it again.
+    #[error("the space was deleted: create it to make it again")]
+    SpaceDeleted,
     /// The subscription never was, or was forgotten: subscribe again.
     #[error("there is no such subscription")]
     UnknownSubscription,
@@ -210,6 +213,7 @@ impl Fault {
             Self::BadCursor => "badCursor",
             Self::TooLarge { .. } => "tooLarge",
             Self::UnknownSpace => "unknownSpace",
+            Self::SpaceDeleted => "spaceDeleted",
             Self::UnknownSubscription => "unknownSubscription",
             Self::ExpiredSubscription { .. } => "expiredSubscription",
             Self::Replaced { .. } => "replaced",
@@ -237,7 +241,7 @@ impl Fault {
             Self::Full { .. } => 507,
             Self::TooLarge { .. } => 413,
             Self::UnknownSpace | Self::UnknownSubscription => 404,
-            Self::ExpiredSubscription { .. } | Self::Gone { .. } => 410,
+            Self::SpaceDeleted | Self::ExpiredSubscription { .. } | Self::Gone { .. } => 410,
             Self::Replaced { .. } | Self::RolledBack { .. } | Self::BeyondEnd { .. } => 409,
             Self::Refused(blocks) => match blocks.first().map(|first| first.code.as_str()) {
                 Some("notAllowed" | "signature") => 403,
@@ -356,6 +360,7 @@ impl Fault {
                 retry_after_ms: number("retryAfterMs"),
             },
             ("unknownSpace", _) => Self::UnknownSpace,
+            ("spaceDeleted", _) => Self::SpaceDeleted,
             ("unknownSubscription", _) => Self::UnknownSubscription,
             ("badCursor", _) => Self::BadCursor,
             ("notAllowed", _) => Self::NotAllowed,

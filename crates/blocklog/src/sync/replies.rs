@@ -75,6 +75,14 @@ impl Sync {
                 self.fail(now_ms);
                 self.resume_ms = self.resume_ms.max(now_ms + retry_after_ms);
             }
+            (Doing::Push(_), Err(fault)) if is_refusal(fault) => {
+                self.pause_pushes(now_ms, fault.class());
+            }
+            (_, Err(fault)) if is_refusal(fault) => {
+                self.fail(now_ms);
+                self.report.refusals += 1;
+                self.pull_refused = Some(fault.class());
+            }
             _ => self.fail(now_ms),
         }
         self.waiting = None;
@@ -106,6 +114,7 @@ impl Sync {
             .collect();
         let taken = store.acknowledge(&self.space, &positions, now_ms)?;
         self.report.pushed += taken.placed;
+        self.push_pause = None;
         // What the authority takes at once depends on how large the blocks are.
         self.push_blocks = (self.push_blocks * 2).min(self.settings.push_max.blocks);
         if taken.placed > 0 {
@@ -129,7 +138,13 @@ impl Sync {
             .map(|block| (block.key.clone(), block.code.as_str()))
             .collect();
         if aside.is_empty() {
-            self.fail(now_ms);
+            let is_space_full = blocks.iter().any(|block| block.code == "spaceFull");
+            let code = if is_space_full {
+                "spaceFull"
+            } else {
+                "spaceBytes"
+            };
+            self.pause_pushes(now_ms, code);
             return Ok(());
         }
         self.put_aside(store, &aside)
@@ -240,6 +255,7 @@ impl Sync {
             forgotten: answer.forgotten,
         };
         let adopted = store.adopt(&self.space, &pulled, now_ms)?;
+        self.pull_refused = None;
         self.report.pulled += adopted.added;
         if adopted.added > 0 && !upstream.healing {
             self.failures = 0;
@@ -281,6 +297,11 @@ impl Sync {
         self.resume_ms = now_ms + pause.min(self.settings.pause_ms_max);
         Ok(())
     }
+}
+
+/// Whether a fault lasts until somebody does something about it.
+fn is_refusal(fault: &Fault) -> bool {
+    !matches!(fault, Fault::Unavailable | Fault::RateLimited { .. })
 }
 
 /// Whether a page is one the question could have: in order, within its own

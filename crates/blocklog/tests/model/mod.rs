@@ -270,6 +270,9 @@ impl<W: Workshop> World<W> {
 
     fn write(&mut self, peer: usize) {
         let feed = FEEDS[self.luck.below(3) as usize];
+        if mode_of(&self.peers[peer].store, feed) == Mode::None {
+            return self.is_refused(peer, feed);
+        }
         let mut drafts = Vec::new();
         for number in 0..=self.luck.below(3) {
             let mut data = format!("{peer} {} {number}", self.luck.below(1 << 40));
@@ -305,6 +308,23 @@ impl<W: Workshop> World<W> {
             assert!(is_new || !alone, "a sequence was used twice: {key:?}");
         }
         self.drive(peer, Input::Changed);
+    }
+
+    /// What a replica does not replicate it does not take either.
+    fn is_refused(&mut self, peer: usize, feed: &str) {
+        let name = FeedName {
+            feed,
+            namespace: None,
+        };
+        let draft = Draft {
+            timestamp_ms: self.now_ms,
+            data: b"refused".to_vec(),
+        };
+        let peer = &self.peers[peer];
+        let written = peer
+            .store
+            .write(SPACE, &name, &peer.author, &[draft], self.now_ms);
+        assert!(written.is_err(), "{feed} is not replicated");
     }
 
     fn drive(&mut self, peer: usize, input: Input<'_>) {

@@ -326,6 +326,51 @@ pub fn pending_honours_the_feeds_it_is_asked_for(store: Store<'_>) {
     assert_eq!(pending(Some(&[]), &[], 9), [""; 0]);
 }
 
+pub fn what_would_never_be_sent_is_not_written(store: Store<'_>) {
+    store.open(SPACE, Role::Replica, epoch(2)).unwrap();
+    write(
+        store,
+        "before",
+        "a",
+        "a replica without a setting may be given any",
+    );
+    let set = |feed: &str, mode| {
+        let target = Target::Feed(feed.into());
+        store.set_lane(SPACE, &target, Some(mode)).unwrap();
+    };
+    set("wanted", Mode::Tail);
+    let try_both = |feed: &str| {
+        let name = FeedName {
+            feed,
+            namespace: None,
+        };
+        let draft = Draft {
+            timestamp_ms: 7,
+            data: b"x".to_vec(),
+        };
+        let written = store.write(SPACE, &name, &Author::named("a"), &[draft], 1);
+        assert_eq!(
+            refusals(written.map(|_| Vec::new())),
+            [(0, Refusal::NotReplicated)]
+        );
+        let batch = [block("wanted", "b", 1, ""), block(feed, "b", 1, "")];
+        assert_eq!(
+            refusals(append(store, &batch)),
+            [(1, Refusal::NotReplicated)]
+        );
+    };
+    try_both("other");
+    try_both("before");
+    store
+        .set_lane(SPACE, &Target::Space, Some(Mode::From(0)))
+        .unwrap();
+    set("apart", Mode::None);
+    try_both("apart");
+    write(store, "wanted", "a", "sent");
+    append(store, &[block("other", "b", 1, "")]).unwrap();
+    assert_eq!(all(store).len(), 3);
+}
+
 pub fn lanes_are_kept_and_start_over_when_healing(store: Store<'_>) {
     replica(store);
     let feed = Target::Feed("f".into());

@@ -59,6 +59,7 @@ macro_rules! promises {
                 refused_blocks_are_written_again_behind_the_authoritys_newest,
                 what_the_authority_refuses_is_not_pushed_again,
                 pending_honours_the_feeds_it_is_asked_for,
+                what_would_never_be_sent_is_not_written,
                 lanes_are_kept_and_start_over_when_healing,
                 a_lane_that_was_set_meanwhile_is_not_moved_by_a_page_asked_before,
                 a_healing_leaves_no_position_that_nobody_answered_for,

@@ -188,6 +188,8 @@ enum Trouble {
     NoFile(PathBuf),
     #[error("the file gives the positions of {0} itself: append through its server")]
     Authority(String),
+    #[error("{0}: the server refuses what this replica asks; what waits is kept")]
+    RefusesAll(&'static str),
     #[error("{0} blocks are not at the authority: see `feedmill log conflicts {file}`", file = .1.display())]
     Aside(usize, PathBuf),
     #[error("the feed was written to by others {ATTEMPTS_MAX} times in a row")]

@@ -10,6 +10,7 @@
 
 use super::bundle;
 use super::keep;
+use super::learn;
 use super::moment::Moment;
 use super::remembered::Remembered;
 use super::row::{BLOCK_COLUMNS, hash, signed, unsigned_or_none, with_values};
@@ -17,14 +18,15 @@ use super::space::{FeedRow, SpaceRow};
 use super::tail::Arrival;
 use blocklog::block::{Hash, Held};
 use blocklog::chain::{
-    Draft, Known, Refusal, Refused, Sealed, Tip, Verdict, exhausted, judge, next,
+    Draft, Known, Refusal, Refused, Sealed, Tip, Verdict, exhausted, judge, next, not_replicated,
 };
 use blocklog::limits::{BLOCK_BYTES, INTEGER_MAX, Limits};
+use blocklog::replica::{Lane, Target, may_write};
 use blocklog::signature::Author;
 use blocklog::store::{AppendError, FeedName, Role, StoreError};
 use rusqlite::types::ToSql;
 use rusqlite::{CachedStatement, OptionalExtension, Result};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
 /// A batch on its way into the tables.
@@ -44,6 +46,8 @@ pub(super) struct Batch<'a> {
     /// What the new blocks count towards `space_bytes_max`, and that limit.
     bytes: u64,
     bytes_max: u64,
+    /// How a replica replicates; read with the first block.
+    lanes: Option<BTreeMap<Target, Lane>>,
 }
 
 impl<'a> Batch<'a> {
@@ -65,7 +69,20 @@ impl<'a> Batch<'a> {
             entry: Vec::new(),
             bytes: 0,
             bytes_max: u64::MAX,
+            lanes: None,
         }
+    }
+
+    /// Whether a replica sends what is written to this feed.
+    fn is_sent(&mut self, feed: &str) -> Result<bool> {
+        if self.space.role == Role::Authority {
+            return Ok(true);
+        }
+        let lanes = match &mut self.lanes {
+            Some(lanes) => lanes,
+            none => none.insert(learn::lanes(self.moment, self.space.private_id)?),
+        };
+        Ok(may_write(lanes, feed))
     }
 
     /// The same for strangers, who may fill the space up to a limit.
@@ -113,6 +130,9 @@ impl<'a> Batch<'a> {
         sealed: &Sealed,
         limits: &Limits,
     ) -> Result<Result<Option<u64>, Refusal>> {
+        if !self.is_sent(&sealed.block.feed)? {
+            return Ok(Err(Refusal::NotReplicated));
+        }
         let place = match self.feed(&sealed.block.feed, namespace, limits)? {
             Ok(place) => place,
             Err(refusal) => return Ok(Err(refusal)),
@@ -186,6 +206,9 @@ impl<'a> Batch<'a> {
         author: &Author,
         draft: &Draft,
     ) -> Result<Held, AppendError> {
+        if !self.is_sent(name.feed).map_err(passing)? {
+            return Err(AppendError::Refused(not_replicated(name.feed, author)));
+        }
         let place = match self.existing(name.feed).map_err(passing)? {
             Some(place) => place,
             None => self.make_feed(name.feed, name.namespace).map_err(passing)?,

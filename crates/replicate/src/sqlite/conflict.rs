@@ -5,7 +5,7 @@
 //! Never: a block that is neither sent again nor listed.
 
 use super::append::size;
-use super::learn::Learner;
+use super::learn::{self, Learner};
 use super::row::{BLOCK_COLUMNS, COLUMNS, held, signed, with_values};
 use super::space::FeedRow;
 use super::tail::Arrival;
@@ -13,6 +13,7 @@ use super::{SqliteLog, passing};
 use blocklog::block::Held;
 use blocklog::chain::{Sealed, Tip};
 use blocklog::conflict::{Aside, CURABLE, can_reissue, displaced, newer, reissue};
+use blocklog::replica::is_replicated;
 use blocklog::store::StoreError;
 use rusqlite::types::ToSql;
 use rusqlite::{OptionalExtension, Result, params};
@@ -193,6 +194,27 @@ impl SqliteLog {
         })
     }
 
+    /// Blocks of a replica that wait in feeds which it does not replicate, and so are never sent.
+    ///
+    /// # Errors
+    /// If the space is not known, or the file cannot be read.
+    pub fn unsent_count(&self, space: &str) -> std::result::Result<u64, StoreError> {
+        self.look(space, |moment, row| {
+            let lanes = learn::lanes(moment, row.private_id)?;
+            let sql = "SELECT f.feedId, count(*) FROM blocks AS b JOIN feeds AS f USING (feedPrivateId) \
+                       WHERE b.position IS NULL AND b.spacePrivateId = ?1 GROUP BY f.feedId";
+            let mut query = moment.prepare_cached(sql)?;
+            let mut feeds = query.query([row.private_id])?;
+            let mut unsent = 0;
+            while let Some(feed) = feeds.next()? {
+                if !is_replicated(&lanes, &feed.get::<_, String>(0)?) {
+                    unsent += super::row::number(feed, 1)?;
+                }
+            }
+            Ok(unsent)
+        })
+    }
+
     /// Try again to send what was refused: its reason may be gone. Returns how many there are.
     ///
     /// # Errors
@@ -203,6 +225,27 @@ impl SqliteLog {
         self.change(space, |moment, row| {
             let changed = moment.prepare_cached(sql)?.execute([row.private_id])?;
             Ok(changed as u64)
+        })
+    }
+
+    /// Drop what was refused for good. Returns how many blocks went.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn discard_refused(&self, space: &str) -> std::result::Result<u64, StoreError> {
+        let sql = "DELETE FROM blocks WHERE spacePrivateId = ?1 AND setAside IS NOT NULL";
+        self.change(space, |moment, row| {
+            let feeds = "SELECT DISTINCT f.feedId FROM blocks AS b JOIN feeds AS f USING (feedPrivateId) \
+                         WHERE b.spacePrivateId = ?1 AND b.setAside IS NOT NULL";
+            let mut feeds = moment.prepare_cached(feeds)?;
+            for feed in feeds.query_map([row.private_id], |found| found.get::<_, String>(0))? {
+                // Their sequences stay used.
+                if let Some(newest) = FeedRow::newest(moment, &row.id, &feed?)? {
+                    newest.advance(moment)?;
+                }
+            }
+            let gone = moment.prepare_cached(sql)?.execute([row.private_id])?;
+            Ok(gone as u64)
         })
     }
 

@@ -263,6 +263,7 @@ impl LogStore for SqliteLog {
                 let problem = "the space of this name is still being deleted";
                 return Err(StoreError::Passing(problem.into()));
             }
+            remove::forget(transaction, space).map_err(passing)?;
             SpaceRow::insert(transaction, space, role, fresh).map_err(passing)?;
             find_space(transaction, space)?
                 .state(transaction)

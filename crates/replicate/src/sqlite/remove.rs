@@ -1,14 +1,18 @@
 //! Removing: whole spaces, and the content of whole feeds, some blocks at a time.
 //!
 //! In:    a space, perhaps a feed, how many blocks one transaction takes.
-//! Out:   how many blocks went.
-//! Never: a space that can be read while it is being deleted, or that comes back after a crash.
+//! Out:   how many blocks went; whether a space was deleted.
+//! Never: a space that can be read while it is being deleted, or that comes back after a crash, or
+//!        because a replica still has its blocks.
 
 use super::learn::purge_row;
 use super::space::FeedRow;
 use super::{SqliteLog, find_space, passing};
 use blocklog::store::StoreError;
 use rusqlite::{Connection, OptionalExtension as _, params};
+
+/// Deleted spaces that are remembered, the newest of them.
+const DELETED_SPACES_MAX: i64 = 10_000;
 
 /// Everything of a space but its blocks, by the space's own number.
 const PARTS: [&str; 6] = [
@@ -30,7 +34,19 @@ impl SqliteLog {
             let row = find_space(moment, space)?;
             let sql = "UPDATE spaces SET deleting = 1 WHERE spacePrivateId = ?1";
             moment.execute(sql, [row.private_id]).map_err(passing)?;
-            Ok(())
+            remember(moment, space).map_err(passing)
+        })
+    }
+
+    /// Whether a space of this name was deleted and not made again since. Of those deleted long
+    /// ago it is not known. Blocks.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn is_deleted(&self, space: &str) -> Result<bool, StoreError> {
+        self.reading(|connection| {
+            let sql = "SELECT 1 FROM deletedSpaces WHERE spaceId = ?1";
+            connection.prepare_cached(sql)?.exists([space])
         })
     }
 
@@ -115,6 +131,21 @@ impl SqliteLog {
             }
         }
     }
+}
+
+/// Remember that a space was deleted.
+fn remember(connection: &Connection, space: &str) -> rusqlite::Result<()> {
+    forget(connection, space)?;
+    connection.execute("INSERT INTO deletedSpaces (spaceId) VALUES (?1)", [space])?;
+    let sql = "DELETE FROM deletedSpaces WHERE deletionId <= ?1";
+    let oldest = connection.last_insert_rowid() - DELETED_SPACES_MAX;
+    connection.execute(sql, [oldest]).map(drop)
+}
+
+/// A space of this name is made again.
+pub(super) fn forget(connection: &Connection, space: &str) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM deletedSpaces WHERE spaceId = ?1";
+    connection.prepare_cached(sql)?.execute([space]).map(drop)
 }
 
 /// Whether a space of this name is still being deleted.

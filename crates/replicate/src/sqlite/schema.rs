@@ -14,6 +14,8 @@ use rusqlite::{Connection, TransactionBehavior};
 /// Each entry takes the file from its index to the next version.
 const MIGRATIONS: [&str; 7] = [V1, V2, V3, V4, V5, V6, V7];
 
+/// The id of a feed is never used again: bundles, keys and the tail in memory name feeds by it.
+/// `deletedSpaces` are those that only an explicit create makes again.
 const V1: &str = "
 CREATE TABLE spaces (
     spacePrivateId INTEGER PRIMARY KEY,
@@ -28,6 +30,11 @@ CREATE TABLE spaces (
     healing        INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
+CREATE TABLE deletedSpaces (
+    deletionId INTEGER PRIMARY KEY AUTOINCREMENT,
+    spaceId    TEXT NOT NULL UNIQUE
+) STRICT;
+
 CREATE TABLE namespaces (
     namespacePrivateId INTEGER PRIMARY KEY,
     spacePrivateId     INTEGER NOT NULL,
@@ -36,7 +43,7 @@ CREATE TABLE namespaces (
 ) STRICT;
 
 CREATE TABLE feeds (
-    feedPrivateId      INTEGER PRIMARY KEY,
+    feedPrivateId      INTEGER PRIMARY KEY AUTOINCREMENT,
     spaceId            TEXT NOT NULL,
     feedId             TEXT NOT NULL,
     feedNamespace      TEXT,

@@ -9,6 +9,7 @@ use super::offset::{self, From};
 use super::reply::{Refusal, Reply};
 use super::stream::{Presence, SPACE, Stream};
 use crate::log::{Log, random};
+use crate::settings::{Right, Who};
 use axum::http::{HeaderMap, StatusCode};
 use blocklog::block::Payload;
 use blocklog::page::{PageMax, PendingStart, Selection, Start};
@@ -24,6 +25,11 @@ const CURSOR_START_SECONDS: u64 = 1_728_432_000;
 
 /// Blocks of one answer.
 const PAGE_BLOCKS_MAX: usize = 10_000;
+
+/// Seconds for which a cache may answer with a piece without asking, and those for which it may
+/// answer while it asks.
+const CACHED_SECONDS_MAX: u64 = 60;
+const STALE_SECONDS_MAX: u64 = 300;
 
 /// A read stream is not touched more often than this, to spare the disk.
 const TOUCH_MS_MIN: u64 = 200;
@@ -218,10 +224,11 @@ pub(super) fn catch_up(
         piece.stream.id, piece.after, piece.next
     );
     let known = header::text(headers, "if-none-match")?;
-    let reply = reply.with("etag", etag.clone()).with(
-        "cache-control",
-        "public, max-age=60, stale-while-revalidate=300",
-    );
+    let is_open = log.settings().who(Right::Read, SPACE) == Who::Anyone;
+    let left_ms = left_ms(&piece.stream, log.now_ms());
+    let reply = reply
+        .with("etag", etag.clone())
+        .with("cache-control", cache_control(is_open, left_ms));
     if known.is_some_and(|known| known.split(',').any(|one| one.trim() == etag)) {
         return Ok(Reply {
             status: StatusCode::NOT_MODIFIED,
@@ -229,6 +236,30 @@ pub(super) fn catch_up(
         });
     }
     Ok(reply.with_body(piece.bytes()))
+}
+
+/// How long caches may keep a piece of a stream that lives so long: no copy outlives its stream, and
+/// only what everybody may read is kept for everybody.
+fn cache_control(is_open: bool, left_ms: u64) -> String {
+    let left = left_ms / 1000;
+    if left == 0 {
+        return "no-store".to_owned();
+    }
+    let age = left.min(CACHED_SECONDS_MAX);
+    let stale = (left - age).min(STALE_SECONDS_MAX);
+    let who = if is_open { "public" } else { "private" };
+    format!("{who}, max-age={age}, stale-while-revalidate={stale}")
+}
+
+/// How long a stream that was just read lives, unless it is touched again.
+fn left_ms(stream: &Stream, now_ms: u64) -> u64 {
+    let idle = stream.lifetime.ttl_seconds.map(|seconds| {
+        let whole = seconds.saturating_mul(1000);
+        whole.saturating_sub(TOUCH_MS_MIN)
+    });
+    let expires = stream.lifetime.expires.as_ref();
+    let dated = expires.map(|(at_ms, _)| at_ms.saturating_sub(now_ms));
+    idle.into_iter().chain(dated).min().unwrap_or(u64::MAX)
 }
 
 /// What every answer with content says of itself.

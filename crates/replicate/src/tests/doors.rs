@@ -9,7 +9,7 @@ use blocklog::store::LogStore as _;
 
 impl Server {
     /// One request of the stream protocol.
-    async fn stream(&self, method: &str, path: &str, headers: &str, body: &str) -> u16 {
+    pub(super) async fn stream(&self, method: &str, path: &str, headers: &str, body: &str) -> u16 {
         let mut socket = TcpStream::connect(self.address).await.unwrap();
         let text = format!(
             "{method} /v1/stream/{path} HTTP/1.1\r\nhost: log\r\nconnection: close\r\ncontent-type: text/plain\r\n{headers}content-length: {}\r\n\r\n{body}",

@@ -32,6 +32,9 @@ pub(in crate::cli) struct Conflicts {
     /// Drop the blocks whose key another block took, once they are printed
     #[arg(long)]
     forget: bool,
+    /// Drop the blocks that were refused, once they are printed
+    #[arg(long, conflicts_with = "retry")]
+    discard: bool,
 }
 
 impl Conflicts {
@@ -52,6 +55,9 @@ impl Conflicts {
             left += asides.len();
             if self.retry {
                 left -= usize::try_from(store.retry_refused(&space)?)?;
+            }
+            if self.discard {
+                left -= usize::try_from(store.discard_refused(&space)?)?;
             }
             if self.forget {
                 left -= usize::try_from(store.forget_conflicts(&space)?)?;

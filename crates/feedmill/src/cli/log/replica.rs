@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use blocklog::cursor::Epoch;
 use blocklog::message::Fault;
-use blocklog::replica::{Mode, Target};
+use blocklog::page::PageMax;
+use blocklog::replica::{Mode, Target, pushed};
 use blocklog::store::{LogStore as _, ReplicaStore as _};
 use replicate::access::Keys;
 use replicate::keeper;
@@ -22,6 +23,11 @@ use serde_json::{Value, json};
 
 use super::super::{Ending, say};
 use super::{Place, Trouble, token};
+
+const ONE: PageMax = PageMax {
+    blocks: 1,
+    bytes: 1,
+};
 
 pub(super) async fn run(
     place: &Place,
@@ -59,10 +65,13 @@ pub(super) async fn run(
     let (sender, stop) = tokio::sync::watch::channel(false);
     // What another process writes into the file is noticed and sent.
     let keeping = tokio::spawn(keeper::run(log, stop.clone()));
+    let reports = peer.reports();
     let running = tokio::spawn(peer.run(stop));
+    let mut refused = None;
     if once {
-        while !is_whole(place, &store).await? {
+        while refused.is_none() && !is_whole(place, &store).await? {
             tokio::time::sleep(Duration::from_millis(100)).await;
+            refused = reports.now().refused;
         }
     } else {
         tokio::signal::ctrl_c().await?;
@@ -72,7 +81,17 @@ pub(super) async fn run(
     keeping.await?;
     let state = store.space(&place.space)?;
     let position_max = state.map_or(0, |state| state.position_max);
-    say(&json!({"space": place.space, "maxPosition": position_max}).to_string());
+    let mut line = json!({"space": place.space, "maxPosition": position_max});
+    let unsent = store.unsent_count(&place.space)?;
+    if let Some(fields) = line.as_object_mut()
+        && unsent > 0
+    {
+        fields.insert("waitingNotReplicated".into(), json!(unsent));
+    }
+    say(&line.to_string());
+    if let Some(code) = refused {
+        return Err(Trouble::RefusesAll(code).into());
+    }
     match store.conflicts(&place.space, usize::MAX)?.len() {
         0 => Ok(()),
         left => Err(Trouble::Aside(left, file.to_owned()).into()),
@@ -92,11 +111,8 @@ async fn is_whole(place: &Place, store: &SqliteLog) -> Result<bool, Ending> {
     let lanes = store.lanes(&place.space)?;
     let pulled = lanes.iter().filter(|lane| lane.mode != Mode::None);
     let here = pulled.map(|lane| lane.after).min().unwrap_or(0);
-    let max = blocklog::page::PageMax {
-        blocks: 1,
-        bytes: 1,
-    };
-    let waits = store.pending(&place.space, None, &[], max)?;
+    let (only, apart) = pushed(&lanes);
+    let waits = store.pending(&place.space, only.as_deref(), &apart, ONE)?;
     let resolved = lanes.iter().all(|lane| lane.resolved);
     let lost = store.lost_feed(&place.space)?.is_some();
     Ok(resolved && !lost && waits.is_empty() && there.is_some_and(|there| here >= there))
