@@ -442,7 +442,7 @@ fn commit_until_done(
             }
             Err(cause) => {
                 let status = &intake.status;
-                status.raise(Condition::StoreDamaged, cause.to_string());
+                status.raise(Condition::StoreDamaged, "intake", cause.to_string());
                 error!(
                     %cause,
                     "the store is damaged; intake stops here so that nothing is lost"

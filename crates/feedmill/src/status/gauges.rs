@@ -145,6 +145,7 @@ impl Status {
         }
         let ready = condition::is_ready(&problems);
         gauge!(names::READY).set(f64::from(u8::from(ready)));
+        gauge!(names::STANDBY).set(0.0); // it has started
     }
 
     fn set_ingestion(&self, now_us: Micros) {
@@ -204,6 +205,7 @@ pub fn begin(config: &Config) {
     }
     for name in [
         names::READY,
+        names::STANDBY,
         names::LAG,
         names::COMMIT_AGE,
         names::MEASURED_AGE,
