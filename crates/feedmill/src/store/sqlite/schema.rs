@@ -268,6 +268,47 @@ CREATE TABLE wrong_clock (id INTEGER PRIMARY KEY CHECK (id = 1), at INTEGER NOT 
 ", "
 -- seen: when it was first seen, however long it waits.
 ALTER TABLE parked ADD COLUMN seen INTEGER;
+", "
+-- Bytes of what waits, each row with what it takes beside its texts; octet_length reads no text.
+INSERT INTO size VALUES
+    ('held bytes', (SELECT coalesce(sum(200 + octet_length(frame)), 0) FROM held)),
+    ('parked bytes', (SELECT coalesce(sum(500 + 2 * octet_length(body) + octet_length(links)), 0) FROM parked WHERE dead IS NULL)),
+    ('pending bytes', (SELECT coalesce(sum(200 + coalesce(octet_length(body), 0) + coalesce(octet_length(links), 0)
+        + coalesce(octet_length(letter), 0)), 0) FROM pending)),
+    ('outbox bytes', (SELECT coalesce(sum(50 + octet_length(changes)), 0) FROM outbox));
+CREATE TABLE held_sum (account INTEGER PRIMARY KEY, bytes INTEGER NOT NULL);
+INSERT INTO held_sum SELECT account, sum(200 + octet_length(frame)) FROM held GROUP BY account;
+CREATE TRIGGER held_came AFTER INSERT ON held BEGIN
+    UPDATE size SET rows = rows + 200 + octet_length(new.frame) WHERE name = 'held bytes';
+    INSERT INTO held_sum VALUES (new.account, 200 + octet_length(new.frame))
+        ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes;
+END;
+CREATE TRIGGER held_went AFTER DELETE ON held BEGIN
+    UPDATE size SET rows = rows - 200 - octet_length(old.frame) WHERE name = 'held bytes';
+    UPDATE held_sum SET bytes = bytes - 200 - octet_length(old.frame) WHERE account = old.account;
+    DELETE FROM held_sum WHERE account = old.account AND bytes <= 0;
+END;
+CREATE TRIGGER parked_came AFTER INSERT ON parked WHEN new.dead IS NULL BEGIN
+    UPDATE size SET rows = rows + 500 + 2 * octet_length(new.body) + octet_length(new.links) WHERE name = 'parked bytes';
+END;
+CREATE TRIGGER parked_went AFTER DELETE ON parked WHEN old.dead IS NULL BEGIN
+    UPDATE size SET rows = rows - 500 - 2 * octet_length(old.body) - octet_length(old.links) WHERE name = 'parked bytes';
+END;
+CREATE TRIGGER parked_died AFTER UPDATE OF dead ON parked WHEN old.dead IS NULL AND new.dead IS NOT NULL BEGIN
+    UPDATE size SET rows = rows - 500 - 2 * octet_length(old.body) - octet_length(old.links) WHERE name = 'parked bytes';
+END;
+CREATE TRIGGER pending_came AFTER INSERT ON pending BEGIN
+    UPDATE size SET rows = rows + 200 + coalesce(octet_length(new.body), 0) + coalesce(octet_length(new.links), 0)
+        + coalesce(octet_length(new.letter), 0) WHERE name = 'pending bytes';
+END;
+CREATE TRIGGER pending_went AFTER DELETE ON pending BEGIN
+    UPDATE size SET rows = rows - 200 - coalesce(octet_length(old.body), 0) - coalesce(octet_length(old.links), 0)
+        - coalesce(octet_length(old.letter), 0) WHERE name = 'pending bytes';
+END;
+-- Frames of accounts out of step that were not kept: whose, how many units, and the newest revision.
+CREATE TABLE dropped (
+    account INTEGER NOT NULL, source TEXT NOT NULL, units INTEGER NOT NULL, rev INTEGER NOT NULL, PRIMARY KEY (account, source)
+) WITHOUT ROWID;
 "];
 
 /// The step after which the piles are filled from what stood in indexes before.
