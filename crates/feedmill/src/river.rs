@@ -275,7 +275,7 @@ impl River {
                 frames.rewind,
                 Arc::clone(&self.status),
             )
-            .spill_max(config.intake.spill_max);
+            .spill_max(config.intake.spill_max, config.intake.spill_bytes_max);
             if let Some(acks) = frames.acks {
                 stage = stage.acknowledging(acks);
             }

@@ -130,7 +130,9 @@ pub(super) fn waiting(connection: &Connection) -> Result<Waiting, Error> {
         .prepare_cached(
             "SELECT (SELECT count(*) FROM parked WHERE dead IS NULL),
                 (SELECT min(due) FROM parked WHERE due IS NOT NULL), (SELECT rows FROM size WHERE name = 'dead'),
-                (SELECT count(*) FROM pending), (SELECT rows FROM size WHERE name = 'dead bytes'), (SELECT min(time) FROM dead)",
+                (SELECT count(*) FROM pending), (SELECT rows FROM size WHERE name = 'dead bytes'), (SELECT min(time) FROM dead),
+                (SELECT rows FROM size WHERE name = 'pending bytes'), (SELECT rows FROM size WHERE name = 'parked bytes'),
+                (SELECT rows FROM size WHERE name = 'held bytes'), (SELECT rows FROM size WHERE name = 'outbox bytes')",
         )?
         .query_row([], |row| {
             Ok(Waiting {
@@ -140,6 +142,10 @@ pub(super) fn waiting(connection: &Connection) -> Result<Waiting, Error> {
                 pending: row.get(3)?,
                 dead_bytes: row.get(4)?,
                 dead_since_us: row.get(5)?,
+                pending_bytes: row.get(6)?,
+                parked_bytes: row.get(7)?,
+                held_bytes: row.get(8)?,
+                outbox_bytes: row.get(9)?,
             })
         })
 }

@@ -23,6 +23,7 @@ mod graph;
 mod group;
 mod head;
 pub(super) mod heartbeat;
+mod held;
 mod load;
 mod memory;
 mod names;

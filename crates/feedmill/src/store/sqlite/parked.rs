@@ -343,28 +343,36 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Buries the oldest until no more wait than may.
+    /// Dead-letters the oldest until no more wait than may, in number and in bytes.
     pub(super) fn bury_excess(&mut self) -> Result<(), Error> {
         if !std::mem::take(&mut self.parked_some) {
             return Ok(());
         }
-        let waiting: i64 = self
+        let rows_max = i64::try_from(self.plan.parked_max).unwrap_or(i64::MAX);
+        let bytes_max = i64::try_from(self.plan.parked_bytes_max).unwrap_or(i64::MAX);
+        let mut waiting: i64 = self
             .tx
             .prepare_cached("SELECT count(*) FROM parked WHERE dead IS NULL")?
             .query_row([], |row| row.get(0))?;
-        let excess = waiting - i64::try_from(self.plan.parked_max).unwrap_or(i64::MAX);
-        if excess <= 0 {
-            return Ok(());
+        loop {
+            let bytes: i64 = self
+                .tx
+                .prepare_cached("SELECT rows FROM size WHERE name = 'parked bytes'")?
+                .query_row([], |row| row.get(0))?;
+            if waiting <= rows_max && bytes <= bytes_max {
+                return Ok(());
+            }
+            let oldest: Option<i64> = self
+                .tx
+                .prepare_cached("SELECT id FROM parked WHERE dead IS NULL ORDER BY id LIMIT 1")?
+                .query_row([], |row| row.get(0))
+                .optional()?;
+            let Some(oldest) = oldest else {
+                return Ok(());
+            };
+            self.attempt(oldest, Occasion::Excess)?;
+            waiting -= 1;
         }
-        let ids: Vec<i64> = self
-            .tx
-            .prepare_cached("SELECT id FROM parked WHERE dead IS NULL ORDER BY id LIMIT ?1")?
-            .query_map([excess], |row| row.get(0))?
-            .collect::<Result<_, _>>()?;
-        for id in ids {
-            self.attempt(id, Occasion::Excess)?;
-        }
-        Ok(())
     }
 
     /// Tries one parked record; `None` if it waits on.

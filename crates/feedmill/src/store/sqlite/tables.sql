@@ -135,6 +135,12 @@ CREATE TABLE held (
     units INTEGER NOT NULL, rev INTEGER NOT NULL, frame BLOB NOT NULL
 );
 CREATE UNIQUE INDEX held_by_account ON held (account, rev);
+-- Bytes of the frames of each account.
+CREATE TABLE held_sum (account INTEGER PRIMARY KEY, bytes INTEGER NOT NULL);
+-- Frames of accounts out of step that were not kept: whose, how many units, and the newest revision.
+CREATE TABLE dropped (
+    account INTEGER NOT NULL, source TEXT NOT NULL, units INTEGER NOT NULL, rev INTEGER NOT NULL, PRIMARY KEY (account, source)
+) WITHOUT ROWID;
 
 -- Records that wait for another, under the key of what they lack. due: when one is tried again; dead: the number of its
 -- dead letter, once only an arrival wakes it. was: the number of the dead letter that was replayed and now waits, given
@@ -172,11 +178,40 @@ CREATE TABLE wrong_clock (id INTEGER PRIMARY KEY CHECK (id = 1), at INTEGER NOT 
 
 -- Rows and bytes that an operator asks for; kept by triggers, so that no writer can forget.
 CREATE TABLE size (name TEXT PRIMARY KEY, rows INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO size VALUES ('account', 0), ('dead', 0), ('dead bytes', 0), ('held', 0), ('unmerged', 0);
+INSERT INTO size VALUES ('account', 0), ('dead', 0), ('dead bytes', 0), ('held', 0), ('held bytes', 0),
+    ('outbox bytes', 0), ('parked bytes', 0), ('pending bytes', 0), ('unmerged', 0);
 CREATE TRIGGER account_more AFTER INSERT ON account BEGIN UPDATE size SET rows = rows + 1 WHERE name = 'account'; END;
 CREATE TRIGGER account_less AFTER DELETE ON account BEGIN UPDATE size SET rows = rows - 1 WHERE name = 'account'; END;
-CREATE TRIGGER held_more AFTER INSERT ON held BEGIN UPDATE size SET rows = rows + 1 WHERE name = 'held'; END;
-CREATE TRIGGER held_less AFTER DELETE ON held BEGIN UPDATE size SET rows = rows - 1 WHERE name = 'held'; END;
+-- Bytes of what waits: each row with what it takes beside its texts; octet_length reads no text.
+CREATE TRIGGER held_came AFTER INSERT ON held BEGIN
+    UPDATE size SET rows = rows + 1 WHERE name = 'held';
+    UPDATE size SET rows = rows + 200 + octet_length(new.frame) WHERE name = 'held bytes';
+    INSERT INTO held_sum VALUES (new.account, 200 + octet_length(new.frame))
+        ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes;
+END;
+CREATE TRIGGER held_went AFTER DELETE ON held BEGIN
+    UPDATE size SET rows = rows - 1 WHERE name = 'held';
+    UPDATE size SET rows = rows - 200 - octet_length(old.frame) WHERE name = 'held bytes';
+    UPDATE held_sum SET bytes = bytes - 200 - octet_length(old.frame) WHERE account = old.account;
+    DELETE FROM held_sum WHERE account = old.account AND bytes <= 0;
+END;
+CREATE TRIGGER parked_came AFTER INSERT ON parked WHEN new.dead IS NULL BEGIN
+    UPDATE size SET rows = rows + 500 + 2 * octet_length(new.body) + octet_length(new.links) WHERE name = 'parked bytes';
+END;
+CREATE TRIGGER parked_went AFTER DELETE ON parked WHEN old.dead IS NULL BEGIN
+    UPDATE size SET rows = rows - 500 - 2 * octet_length(old.body) - octet_length(old.links) WHERE name = 'parked bytes';
+END;
+CREATE TRIGGER parked_died AFTER UPDATE OF dead ON parked WHEN old.dead IS NULL AND new.dead IS NOT NULL BEGIN
+    UPDATE size SET rows = rows - 500 - 2 * octet_length(old.body) - octet_length(old.links) WHERE name = 'parked bytes';
+END;
+CREATE TRIGGER pending_came AFTER INSERT ON pending BEGIN
+    UPDATE size SET rows = rows + 200 + coalesce(octet_length(new.body), 0) + coalesce(octet_length(new.links), 0)
+        + coalesce(octet_length(new.letter), 0) WHERE name = 'pending bytes';
+END;
+CREATE TRIGGER pending_went AFTER DELETE ON pending BEGIN
+    UPDATE size SET rows = rows - 200 - coalesce(octet_length(old.body), 0) - coalesce(octet_length(old.links), 0)
+        - coalesce(octet_length(old.letter), 0) WHERE name = 'pending bytes';
+END;
 CREATE TRIGGER dead_came AFTER INSERT ON dead BEGIN
     UPDATE size SET rows = rows + 1 WHERE name = 'dead';
     UPDATE size SET rows = rows + new.bytes WHERE name = 'dead bytes';
