@@ -118,4 +118,13 @@ impl Job {
             Self::Recount => 2,
         }
     }
+
+    /// What a stored number says.
+    pub fn from_code(code: Option<i64>) -> Option<Self> {
+        match code {
+            Some(1) => Some(Self::Purge),
+            Some(2) => Some(Self::Recount),
+            _ => None,
+        }
+    }
 }

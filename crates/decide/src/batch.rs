@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::Status;
 use crate::derived::Derived;
-use crate::ids::{Micros, ParkedId, Rev};
+use crate::ids::{KeyId, Micros, ParkedId, Rev};
 
 /// One transaction of work.
 #[derive(Debug, Clone, Default)]
@@ -71,6 +71,8 @@ pub enum Order {
     GiveUp(Vec<ParkedId>),
     /// Accounts found in a list; the unknown ones are to be fetched.
     Listed(Vec<String>),
+    /// Do the next slice of an account's job, if it is still as far as this column of it says.
+    Job { account: KeyId, at: Option<String> },
     /// Work on what waits in queues, as much as one batch does.
     Queues,
     /// Work on what waits in a queue that the configuration no longer has.

@@ -4,7 +4,7 @@
 //! repository is here. Of the others the account's newest revision moves, and
 //! every operation is applied or waits in its queue.
 
-use crate::account::Repair;
+use crate::account::{Job, Repair};
 use crate::accounting::Outcome;
 use crate::apply::Stamp;
 use crate::batch::{Commit, Op};
@@ -75,6 +75,7 @@ impl<'a> Step<'_, 'a> {
     fn hold(&mut self, mut account: Account, commit: &Commit) -> Result<(), Halt> {
         let units = commit.ops.len() as i64 + commit.filtered.cast_signed();
         self.repair(&mut account, Repair::Holding);
+        account.newest = account.newest.max(commit.rev);
         self.world.put(&account);
         if commit.ops.is_empty() {
             // Nothing in it to keep; the repository brings its revision.
@@ -124,17 +125,18 @@ impl<'a> Step<'_, 'a> {
     /// the stream has yet to bring.
     pub(crate) fn fetched(&mut self, did: &str, rev: Rev, ops: &[Op]) -> Result<(), Halt> {
         let (key, known) = self.account(did)?;
-        let account = match known {
-            Some(account) => account,
-            None => {
-                let account = Account {
-                    key,
-                    ..Account::default()
-                };
-                self.world.put(&account);
-                account
-            }
-        };
+        let mut account = known.unwrap_or_else(|| Account {
+            key,
+            ..Account::default()
+        });
+        if account.job == Some(Job::Purge.code()) {
+            // What was fetched may be of before the deletion. It is fetched again once that is done.
+            let units = ops.len() as i64;
+            self.world.receive(Outcome::Superseded, units);
+            return Ok(());
+        }
+        account.newest = account.newest.max(rev);
+        self.world.put(&account);
         let source = self.world.source;
         let stamp = Stamp {
             rev,

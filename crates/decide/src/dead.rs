@@ -8,7 +8,7 @@ use crate::batch::Fault;
 use crate::ids::{CollectionId, DeadId, KeyId, Path, Rev, hash};
 use crate::rows::Dead;
 use crate::value::Cell;
-use crate::world::{Halt, World};
+use crate::world::{Halt, World, first};
 
 /// What is refused, and where it came from.
 #[derive(Debug)]
@@ -79,11 +79,15 @@ pub(crate) fn keep(
     let prefix = vec![fingerprint.to_value()];
     if !is_record {
         // Of one account there may be many, so they are found by their bytes.
-        world.want_scan::<Dead>("dead_by_fingerprint", prefix.clone(), SAME_MAX);
+        world.want_scan(first::<Dead>(
+            "dead_by_fingerprint",
+            prefix.clone(),
+            SAME_MAX,
+        ));
     }
     let mut known = world.at::<Dead>(&refusal.path)?;
     if !is_record {
-        known.extend(world.scan::<Dead>("dead_by_fingerprint", prefix, SAME_MAX)?);
+        known.extend(world.scan::<Dead>(first::<Dead>("dead_by_fingerprint", prefix, SAME_MAX))?);
     }
     let same = |dead: &Dead| dead.fingerprint == fingerprint && dead.raw == refusal.raw;
     if let Some(mut dead) = known.into_iter().find(same) {
@@ -135,16 +139,32 @@ fn fault_column(fault: &Fault) -> String {
 pub(crate) fn close(world: &mut World<'_>, path: &Path, rev: Rev) -> Result<(), Halt> {
     for dead in world.at::<Dead>(path)? {
         if dead.rev <= rev {
-            remove(world, dead.id);
-            world
-                .counts(&dead.source)
-                .move_to(Outcome::Dead, Outcome::Superseded, 1);
+            supersede(world, &dead);
         }
     }
     Ok(())
 }
 
+/// Removes a dead letter whose record is gone or replaced.
+pub(crate) fn supersede(world: &mut World<'_>, dead: &Dead) {
+    remove(world, dead);
+    let counts = world.counts(&dead.source);
+    counts.move_to(Outcome::Dead, Outcome::Superseded, 1);
+}
+
+/// The dead letter of a number at a path.
+pub(crate) fn at(world: &mut World<'_>, path: &Path, id: DeadId) -> Result<Option<Dead>, Halt> {
+    let all = world.at::<Dead>(path)?;
+    Ok(all.into_iter().find(|dead| dead.id == id))
+}
+
+/// Writes today's reason into a dead letter.
+pub(crate) fn revise(world: &mut World<'_>, mut dead: Dead, fault: &Fault) {
+    dead.fault = fault_column(fault);
+    world.put_at(&dead);
+}
+
 /// Removes a dead letter; its unit is counted by the caller.
-pub(crate) fn remove(world: &mut World<'_>, id: DeadId) {
-    world.delete::<Dead>(vec![id.to_value()]);
+pub(crate) fn remove(world: &mut World<'_>, dead: &Dead) {
+    world.delete::<Dead>(vec![dead.id.to_value()]);
 }

@@ -7,32 +7,24 @@
 //! A caller interns the names ([`names`](crate::names)), loads [`wants`], and calls [`decide`] until it
 //! returns writes: two loads normally, three at most.
 
-use crate::account::Status;
 use crate::accounting::Outcome;
 use crate::apply::At;
 use crate::batch::{Batch, Event, Order};
 use crate::chain;
-use crate::content::{Content, Numbered, split};
-use crate::ids::{ParkedId, Path, Rev};
-use crate::park::Why;
+use crate::content::{Numbered, split};
+use crate::ids::{ParkedId, Path};
+use crate::job::SLICE_MAX;
+use crate::park::{Why, content_of};
 use crate::place::Things;
 use crate::rows::{Account, Parked};
 use crate::rules::Rules;
 use crate::step::{Step, each};
-use crate::table::Row;
+use crate::table::damaged;
 use crate::value::{Cell, Damaged};
 use crate::wants::{Loaded, Names, Wants};
+pub use crate::world::Undecided;
 use crate::world::{Halt, World};
 use crate::writes::Writes;
-
-/// Why a batch is not decided yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Undecided {
-    /// These rows must be loaded; then decide again with all that was loaded.
-    Load(Wants),
-    /// A loaded row is not one of ours: the store is damaged.
-    Damaged(Damaged),
-}
 
 /// What a batch needs for certain: the first load.
 pub fn wants(batch: &Batch, names: &Names, rules: &Rules) -> Wants {
@@ -67,7 +59,7 @@ pub fn wants(batch: &Batch, names: &Names, rules: &Rules) -> Wants {
                 collection: step.world.collection(&op.collection),
                 rkey: op.rkey.clone(),
             };
-            let numbered = Numbered::of(&op.verdict, names);
+            let numbered = Numbered::of(&op.verdict, names, rules.layout);
             step.apply().ask((&path, did, &op.collection), &numbered);
         }
     }
@@ -86,7 +78,7 @@ pub fn decide(
     let mut step = Step::new(&mut world, &mut things);
     all(&mut step, batch).map_err(Undecided::Damaged)?;
     things.regroup(&mut world);
-    let mut writes = world.finish().map_err(Undecided::Load)?;
+    let mut writes = world.finish()?;
     writes.cursor = batch.cursor.map(|cursor| (batch.source.clone(), cursor));
     Ok(writes)
 }
@@ -101,6 +93,7 @@ fn operations(batch: &Batch, rules: &Rules) -> usize {
         Order::Fetched { ops, .. } => ops.len(),
         Order::Retry(ids) | Order::GiveUp(ids) => ids.len(),
         Order::Drain(_) => rules.queues.quota_max,
+        Order::Job { .. } => SLICE_MAX,
         Order::HostStatus { .. } | Order::Listed(_) | Order::Queues => 0,
     });
     let queued = match rules.queues.is_used() {
@@ -173,6 +166,7 @@ fn order(step: &mut Step<'_, '_>, order: &Order) -> Result<(), Halt> {
         Order::HostStatus { did, status } => step.host_status(did, *status),
         Order::Retry(ids) => each(ids, |id| retry(step, *id, Why::Due)),
         Order::GiveUp(ids) => each(ids, |id| retry(step, *id, Why::Excess)),
+        Order::Job { account, at } => step.job(*account, at.as_deref()),
         Order::Listed(dids) => each(dids, |did| step.listed(did)),
         Order::Queues => Ok(()), // done at the end of every batch
         Order::Drain(queue) => step.drain(queue),
@@ -184,12 +178,9 @@ fn retry(step: &mut Step<'_, '_>, id: ParkedId, why: Why) -> Result<(), Halt> {
     let Some(parked) = step.world.get::<Parked>(vec![id.to_value()])? else {
         return Ok(());
     };
-    let column = Damaged {
-        table: Parked::TABLE.name,
-        column: "content",
-    };
-    let content: Content = serde_json::from_str(&parked.content).map_err(|_| column.clone())?;
-    let (did, nsid, _) = split(&parked.uri).ok_or(column)?;
+    let (did, nsid, rkey) = split(&parked.uri).ok_or(damaged::<Parked>("uri"))?;
+    let content = content_of(&parked)?;
+    let content = step.world.renewed((did, nsid, rkey), content)?;
     let path = Path {
         author: parked.author,
         collection: parked.collection,
@@ -198,13 +189,6 @@ fn retry(step: &mut Step<'_, '_>, id: ParkedId, why: Why) -> Result<(), Halt> {
     let mut apply = step.apply();
     apply.ask_again((&path, did, nsid), &content);
     let account = apply.world.get::<Account>(vec![parked.author.to_value()])?;
-    let status = account.map_or(Status::Active, |account| Status::from_code(account.status));
-    let at = At {
-        path,
-        did,
-        nsid,
-        snapshot: Rev(0),
-        visible: status.visible(),
-    };
+    let at = At::of(&account.unwrap_or_default(), path, (did, nsid));
     apply.retry(&at, (&parked, &content), why)
 }

@@ -60,6 +60,9 @@ pub mod names;
 // The tables.
 pub mod rows;
 
+// What the columns of a record's row say.
+mod stored;
+
 // What is written.
 pub mod writes;
 
@@ -98,6 +101,9 @@ mod commit;
 
 // Accounts: their status, their handle, their repair.
 mod status;
+
+// Work on all records of an account, in slices.
+pub mod job;
 
 // A batch.
 pub mod decide;

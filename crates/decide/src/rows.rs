@@ -30,6 +30,12 @@ table! {
         covered: i64,
         /// A job walks its records: to purge them (1), or to count them again (2).
         job: Option<i64>,
+        /// How far that job is ([`Progress`](crate::job::Progress)), as JSON; null at its beginning.
+        job_at: Option<String>,
+        /// The status that it has when everything that was deleted with it is removed.
+        returns: Option<i64>,
+        /// The newest revision of anything of it that was held or fetched by itself.
+        newest: Rev,
     }
     indexes [
         "account_by_repair" (repair, key),
@@ -169,12 +175,14 @@ table! {
         woken: i64,
         /// When that was, until it is tried; null where nothing arrived since.
         woken_us: Option<Micros>,
+        /// How many bytes its texts have: what trying it again takes of a batch.
+        bytes: i64,
     }
     indexes [
         "parked_by_path" (author, collection, rkey, id),
         "parked_by_need" (need_hash, id),
-        "parked_by_due" (due_us, id),
-        "parked_by_woken" (woken_us, id),
+        "parked_by_due" (due_us, id, bytes),
+        "parked_by_woken" (woken_us, id, bytes),
     ]
 
     /// An operation that waits in a queue.

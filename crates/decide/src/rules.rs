@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::batch::Fault;
-use crate::derived::Derived;
+use crate::batch::{Fault, Put};
 use crate::ids::{IndexId, Micros};
 use crate::queue::Queues;
 
@@ -49,8 +48,8 @@ pub struct Subject<'s> {
 /// What only the configuration's own expressions and paths can answer. Pure: the same record gives
 /// the same answer.
 pub trait Expressions: std::fmt::Debug + Send + Sync {
-    /// What a record derives today, and its own time.
-    fn derive(&self, record: Subject<'_>) -> (Derived, Option<Micros>);
+    /// What the checks say of a stored record today. Its CID and first sight are left out.
+    fn derive(&self, record: Subject<'_>) -> Put;
 
     /// The first rule over other records that a record breaks; `live` gives the body of the live
     /// record at a URI.

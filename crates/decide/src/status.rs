@@ -13,6 +13,11 @@ use crate::world::Halt;
 /// What streams say instead of a handle that could not be confirmed; the known one is kept.
 const NO_HANDLE: &str = "handle.invalid";
 
+/// What was last said of an account, whether it has that status yet or not.
+fn hosted(account: &Account) -> Status {
+    Status::from_code(account.returns.unwrap_or(account.status))
+}
+
 impl Step<'_, '_> {
     pub(crate) fn status(
         &mut self,
@@ -30,7 +35,7 @@ impl Step<'_, '_> {
             ..Account::default()
         });
         if time_us <= account.status_us {
-            let same = time_us == account.status_us && status.code() == account.status;
+            let same = time_us == account.status_us && status == hosted(&account);
             return Ok(match same {
                 true => Outcome::Repeated,
                 false => Outcome::Superseded,
@@ -48,30 +53,45 @@ impl Step<'_, '_> {
             key,
             ..Account::default()
         });
-        let time_us = account.status_us + i64::from(status.code() != account.status);
+        let time_us = account.status_us + i64::from(status != hosted(&account));
         self.set_status(account, did, status, time_us);
         Ok(())
     }
 
-    /// The status takes effect at once; what it means for the account's records is done by a job.
+    /// The status takes effect at once; what it means for the account's records is done by a job. An
+    /// account that was deleted is back when that job is done: until then there are records of before.
     fn set_status(&mut self, mut account: Account, did: &str, status: Status, time_us: Micros) {
-        let was = Status::from_code(account.status);
-        account.status = status.code();
         account.status_us = time_us;
-        if [was, status].contains(&Status::Deleted) {
+        if [hosted(&account), status].contains(&Status::Deleted) {
             // What was deleted is not here, so the history is whole for no feed.
             account.covered = 0;
         }
         if status == Status::Deleted {
+            account.returns = None;
             // What a stream repeats of it is superseded.
-            account.snapshot = account.snapshot.max(account.rev);
+            account.snapshot = account.snapshot.max(account.rev).max(account.newest);
             account.repair = None;
             account.job = Some(Job::Purge.code());
-        } else if was.visible() != status.visible() {
+            account.job_at = None;
+        } else if account.job == Some(Job::Purge.code()) {
+            account.returns = Some(status.code());
+            self.world.put(&account);
+            return;
+        }
+        self.become_status(account, did, status);
+    }
+
+    /// An account has another status now.
+    pub(crate) fn become_status(&mut self, mut account: Account, did: &str, status: Status) {
+        let was = Status::from_code(account.status);
+        account.status = status.code();
+        let turns = was.visible() != status.visible();
+        if turns && account.job != Some(Job::Purge.code()) {
             account.job = Some(Job::Recount.code());
+            account.job_at = None;
         }
         self.world.put(&account);
-        if was.visible() != status.visible() {
+        if turns {
             self.world.change(Change::Account {
                 key: account.key,
                 did: did.to_owned(),

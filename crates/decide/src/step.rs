@@ -1,6 +1,6 @@
 //! A batch in the making: the transaction, the groups it touches, and what waits for its end.
 
-use crate::account::{Repair, Status};
+use crate::account::Repair;
 use crate::accounting::Outcome;
 use crate::apply::{Apply, At, Stamp};
 use crate::batch::Op;
@@ -104,7 +104,7 @@ impl<'a> Step<'_, 'a> {
         stamp: Stamp<'_>,
         op: &Op,
     ) -> Result<Outcome, Halt> {
-        let numbered = Numbered::of(&op.verdict, self.world.names);
+        let numbered = Numbered::of(&op.verdict, self.world.names, self.world.rules.layout);
         let path = Path {
             author: account.key,
             collection: self.world.collection(&op.collection),
@@ -121,13 +121,7 @@ impl<'a> Step<'_, 'a> {
         stamp: Stamp<'_>,
         op: &Numbered,
     ) -> Result<Outcome, Halt> {
-        let at = At {
-            path,
-            did,
-            nsid,
-            snapshot: account.snapshot,
-            visible: Status::from_code(account.status).visible(),
-        };
+        let at = At::of(account, path, (did, nsid));
         self.apply().op(&at, stamp, op)
     }
 

@@ -6,8 +6,9 @@ use decide::accounting::Accounting;
 use decide::batch::Batch;
 use decide::decide::{Undecided, decide, wants};
 use decide::ids::{KeyId, Position};
-use decide::names::names;
+use decide::names::{Unnamed, names};
 use decide::rules::Rules;
+use decide::wants::Names;
 
 use crate::error::StoreError;
 use crate::port::Store;
@@ -29,17 +30,49 @@ pub struct Applied {
     pub repair: Vec<KeyId>,
 }
 
+/// How often a batch is begun at most: records that waited may have new names.
+const BEGINS_MAX: usize = 3;
+
 /// Decides a batch and commits it.
 pub fn apply(store: &dyn Store, rules: &Rules, batch: &Batch) -> Result<Applied, StoreError> {
     let (keys, collections) = names(batch);
-    let names = store.intern(&keys, &collections)?;
+    let mut names = store.intern(&keys, &collections)?;
+    for _ in 0..BEGINS_MAX {
+        match begin(store, rules, batch, &names)? {
+            Begun::Applied(applied) => return Ok(*applied),
+            Begun::Unnamed(unnamed) => {
+                let keys = unnamed.keys.iter().map(String::as_str).collect();
+                let collections = unnamed.collections.iter().map(String::as_str).collect();
+                let more = store.intern(&keys, &collections)?;
+                names.keys.extend(more.keys);
+                names.collections.extend(more.collections);
+            }
+        }
+    }
+    Err(StoreError::TooManyLoads(BEGINS_MAX))
+}
+
+/// What a transaction led to.
+enum Begun {
+    Applied(Box<Applied>),
+    /// Nothing: these names need numbers first.
+    Unnamed(Unnamed),
+}
+
+fn begin(
+    store: &dyn Store,
+    rules: &Rules,
+    batch: &Batch,
+    names: &Names,
+) -> Result<Begun, StoreError> {
     let mut unit = store.begin()?;
-    let mut loaded = unit.load(&wants(batch, &names, rules))?;
+    let mut loaded = unit.load(&wants(batch, names, rules))?;
     let mut loads = 1;
     let writes = loop {
-        match decide(batch, &names, rules, &loaded) {
+        match decide(batch, names, rules, &loaded) {
             Ok(writes) => break writes,
             Err(Undecided::Damaged(damaged)) => return Err(damaged.into()),
+            Err(Undecided::Intern(unnamed)) => return Ok(Begun::Unnamed(unnamed)),
             Err(Undecided::Load(_)) if loads == LOADS_MAX => {
                 return Err(StoreError::TooManyLoads(LOADS_MAX));
             }
@@ -50,11 +83,11 @@ pub fn apply(store: &dyn Store, rules: &Rules, batch: &Batch) -> Result<Applied,
         }
     };
     let position = unit.commit(&writes)?;
-    Ok(Applied {
+    Ok(Begun::Applied(Box::new(Applied {
         position,
         loads,
         counts: writes.counts,
         worked: writes.worked,
         repair: writes.repair,
-    })
+    })))
 }

@@ -1,0 +1,13 @@
+//! The rules, batch by batch, on every engine.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+#[path = "../world/mod.rs"]
+mod world;
+
+mod accounts;
+mod case;
+mod damage;
+mod epochs;
+mod naming;
+mod parking;
