@@ -12,6 +12,7 @@ use feedmill::oracle::Oracle;
 use sim::faults::{Fault, Faults};
 use sim::network::{Network, NetworkOptions};
 use sim::rng::Rng;
+use sim::traffic::Traffic;
 use sim::world::{World, WorldOptions};
 
 use crate::life::{Home, Life, adds_up};
@@ -48,6 +49,7 @@ async fn one_run(seed: u64) {
     let world = World::new(WorldOptions {
         seed,
         accounts: 15 + rng.below(45) as usize,
+        traffic: Traffic::lively().and_library(),
         ..WorldOptions::default()
     });
     let network = Network::start(world, NetworkOptions::default())

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use feedmill::oracle::Oracle;
 use serde_json::Value;
 use sim::compose::{FOLLOW, ODD, POST};
-use sim::model::Rules;
+use sim::feed::Feed;
 use sim::network::{Network, NetworkOptions};
 use sim::utter::Utterance;
 
@@ -251,16 +251,11 @@ struct Camp {
 /// The account that the fewest follow: its posts are in lists, and on few pages of the honest.
 fn least_followed(network: &Network) -> usize {
     network.world(|world| {
-        let rules = Rules {
-            follow: FOLLOW,
-            targets: &[POST],
-            include_self: false,
-            lexicons: true,
-        };
+        let feed = Feed::of(FOLLOW, Vec::new());
         let accounts = world.accounts();
         let all = accounts
             .iter()
-            .map(|account| world.model().follows(&account.did, &rules));
+            .map(|account| feed.followed(world.model(), &account.did));
         let all: Vec<_> = all.collect();
         let followers = |number: &usize| {
             let did = accounts[*number].did.to_string();
