@@ -29,6 +29,9 @@ pub mod sqlite;
 // Who waits for a space to advance.
 pub mod hub;
 
+// Whether a page of another origin asks.
+pub mod origin;
+
 // What a request costs its sender.
 pub mod charge;
 

@@ -29,7 +29,6 @@ use replicate::charge::Charge;
 use tower_http::compression::Compression;
 use tower_service::Service;
 
-use super::allowed_hosts::AllowedHosts;
 use super::caller::Caller;
 use super::error::XrpcError;
 use super::line::{Answers, Closing};
@@ -52,7 +51,6 @@ pub struct Front {
     server: Arc<Server>,
     body_max: DefaultBodyLimit,
     paths: Router,
-    hosts: AllowedHosts,
 }
 
 impl Front {
@@ -73,14 +71,7 @@ impl Front {
             server,
             body_max,
             paths,
-            hosts: AllowedHosts::default(),
         }
-    }
-
-    /// The same for requests to these names alone.
-    #[must_use]
-    pub fn only(self, hosts: AllowedHosts) -> Self {
-        Self { hosts, ..self }
     }
 
     /// The same with the paths of the log, which charge what they cost to whoever asks.
@@ -94,9 +85,6 @@ impl Front {
 
 impl Answers for Front {
     async fn answer(&self, mut request: Request) -> Response {
-        if let Some(refusal) = self.hosts.refusal(request.headers()) {
-            return refusal;
-        }
         if xrpc::name(request.uri().path()).is_none() {
             return self.paths.answer(request).await;
         }

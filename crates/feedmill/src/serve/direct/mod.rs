@@ -24,6 +24,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
 use record::tid::Tid;
@@ -105,7 +106,7 @@ impl Direct {
         // Revisions go on after the last one, also if the clock was set back since.
         let last = store.cursor(SOURCE)?.unwrap_or_default();
         Ok(Some(Self {
-            door: Door::new(secrets, settings.open, settings.token_hours),
+            door: Door::new(secrets, &settings),
             checker: Checker::new(config, Arc::clone(plan), lexicons)?,
             collections: kept(config),
             feed: config.direct_feed().map(str::to_owned),
@@ -187,7 +188,7 @@ impl Direct {
 
     /// Who asks over XRPC for what is written directly; nobody else may.
     pub(super) fn known(&self, headers: &HeaderMap, now_us: Micros) -> Result<Asker, XrpcError> {
-        match asker(self.door.caller(headers, now_us)?) {
+        match asker(self.door.shown(headers, now_us)?) {
             Asker::Nobody => Err(nobody()),
             asker => Ok(asker),
         }
@@ -396,7 +397,7 @@ fn object(body: &[u8]) -> Result<Object, XrpcError> {
 }
 
 /// Runs a handler of the direct API on a thread that may block.
-async fn run<F>(server: Arc<Server>, headers: HeaderMap, make: F) -> Response
+async fn run<F>(server: Arc<Server>, head: Parts, make: F) -> Response
 where
     F: FnOnce(&Asked<'_>) -> Result<Answer, XrpcError> + Send + 'static,
 {
@@ -408,8 +409,10 @@ where
         let asked = Asked {
             server,
             direct,
-            caller: direct.door.caller(&headers, server.clock.now_us())?,
-            headers: &headers,
+            caller: direct
+                .door
+                .caller((&head.method, &head.headers), server.clock.now_us())?,
+            headers: &head.headers,
         };
         make(&asked)
     })
@@ -421,10 +424,10 @@ type Shared = State<Arc<Server>>;
 pub(super) async fn put_record(
     State(server): Shared,
     Path((short, id)): Path<(String, String)>,
-    headers: HeaderMap,
+    head: Parts,
     body: Bytes,
 ) -> Response {
-    run(server, headers, move |asked| {
+    run(server, head, move |asked| {
         write::put(asked, &short, &id, &body)
     })
     .await
@@ -433,31 +436,28 @@ pub(super) async fn put_record(
 pub(super) async fn delete_record(
     State(server): Shared,
     Path((short, id)): Path<(String, String)>,
-    headers: HeaderMap,
+    head: Parts,
 ) -> Response {
-    run(server, headers, move |asked| {
-        write::delete(asked, &short, &id)
-    })
-    .await
+    run(server, head, move |asked| write::delete(asked, &short, &id)).await
 }
 
 pub(super) async fn get_record(
     State(server): Shared,
     Path((short, id)): Path<(String, String)>,
-    headers: HeaderMap,
+    head: Parts,
 ) -> Response {
-    run(server, headers, move |asked| read::one(asked, &short, &id)).await
+    run(server, head, move |asked| read::one(asked, &short, &id)).await
 }
 
 pub(super) async fn list_records(
     State(server): Shared,
     Path(short): Path<String>,
     RawQuery(query): RawQuery,
-    headers: HeaderMap,
+    head: Parts,
 ) -> Response {
     match Params::parse(query.as_deref()) {
         Ok(params) => {
-            run(server, headers, move |asked| {
+            run(server, head, move |asked| {
                 read::list(asked, &short, &params)
             })
             .await
@@ -466,33 +466,29 @@ pub(super) async fn list_records(
     }
 }
 
-pub(super) async fn follow_one(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
-    run(server, headers, move |asked| follow::follow(asked, &body)).await
+pub(super) async fn follow_one(State(server): Shared, head: Parts, body: Bytes) -> Response {
+    run(server, head, move |asked| follow::follow(asked, &body)).await
 }
 
-pub(super) async fn unfollow(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
-    run(server, headers, move |asked| follow::unfollow(asked, &body)).await
+pub(super) async fn unfollow(State(server): Shared, head: Parts, body: Bytes) -> Response {
+    run(server, head, move |asked| follow::unfollow(asked, &body)).await
 }
 
-pub(super) async fn follow_many(
-    State(server): Shared,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    run(server, headers, move |asked| follow::many(asked, &body)).await
+pub(super) async fn follow_many(State(server): Shared, head: Parts, body: Bytes) -> Response {
+    run(server, head, move |asked| follow::many(asked, &body)).await
 }
 
-pub(super) async fn mint(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
-    run(server, headers, move |asked| follow::token(asked, &body)).await
+pub(super) async fn mint(State(server): Shared, head: Parts, body: Bytes) -> Response {
+    run(server, head, move |asked| follow::token(asked, &body)).await
 }
 
 pub(super) async fn feed(
     State(server): Shared,
     RawQuery(query): RawQuery,
-    headers: HeaderMap,
+    head: Parts,
 ) -> Response {
     match Params::parse(query.as_deref()) {
-        Ok(params) => run(server, headers, move |asked| timeline::get(asked, &params)).await,
+        Ok(params) => run(server, head, move |asked| timeline::get(asked, &params)).await,
         Err(error) => error.into_response(),
     }
 }
