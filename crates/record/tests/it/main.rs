@@ -9,6 +9,7 @@ mod vectors;
 
 mod car;
 mod cbor;
+mod dag_cbor;
 mod event;
 mod examples;
 mod hostile;
