@@ -1,4 +1,4 @@
-//! CBOR against the interop vectors, a list of forbidden forms, and chance.
+//! CBOR against vectors, a list of forbidden forms, and random values.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -7,7 +7,7 @@ use record::cbor::{CborError, DEPTH_MAX, Reader, decode, decode_first, encode};
 use record::cid::Cid;
 use record::value::Value;
 
-use crate::{fixture, values};
+use crate::{published, values, vectors};
 
 fn json_of(bytes: &[u8]) -> Result<serde_json::Value, CborError> {
     let mut out = String::new();
@@ -33,19 +33,23 @@ fn slow_json(value: &Value<'_>) -> serde_json::Value {
     }
 }
 
+#[track_caller]
+fn check_bytes(bytes: &[u8], cid: &serde_json::Value, json: &serde_json::Value) {
+    let value = decode(bytes).unwrap();
+    assert_eq!(encode(&value), bytes);
+    assert_eq!(Cid::of_cbor(bytes).to_string(), *cid);
+    assert_eq!(json_of(bytes).unwrap(), *json);
+}
+
 #[test]
-fn interop_vectors_have_their_bytes_their_cid_and_their_json() {
-    let Some(cases) = fixture::json("data-model/data-model-fixtures.json") else {
-        return;
-    };
-    for case in cases.as_array().unwrap() {
-        let bytes = STANDARD_NO_PAD
-            .decode(case["cbor_base64"].as_str().unwrap())
-            .unwrap();
-        let value = decode(&bytes).unwrap();
-        assert_eq!(encode(&value), bytes);
-        assert_eq!(Cid::of_cbor(&bytes).to_string(), case["cid"]);
-        assert_eq!(json_of(&bytes).unwrap(), case["json"]);
+fn vectors_have_their_bytes_their_cid_and_their_json() {
+    for case in vectors::cases("data-model") {
+        check_bytes(&vectors::unhex(&case["cbor"]), &case["cid"], &case["json"]);
+    }
+    for case in published::cases("interop/data-model/data-model-fixtures.json") {
+        let base64 = case["cbor_base64"].as_str().unwrap();
+        let bytes = STANDARD_NO_PAD.decode(base64).unwrap();
+        check_bytes(&bytes, &case["cid"], &case["json"]);
     }
 }
 

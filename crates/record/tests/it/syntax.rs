@@ -1,87 +1,125 @@
-//! The syntax vectors of the network: every line of every file.
+//! String formats: our own examples, and every line of the published files.
 
 use record::ids::{AtUri, Did, Handle, Nsid, RecordKey, UriParts, is_at_identifier};
 use record::lexicon::Format;
+use record::tid::Tid;
 use record::{datetime, language, uri};
 
-use crate::fixtures;
+use crate::examples::{self, Examples};
+use crate::published;
 
-/// Checks all files of one format, named as in the fixtures.
+/// Checks our examples, and the published files of the format called `name`.
 #[track_caller]
-fn check(format: &str, is_valid: impl Fn(&str) -> bool) {
+fn check(name: &str, is_valid: impl Fn(&str) -> bool, examples: &Examples) {
+    for text in examples.valid {
+        assert!(is_valid(text), "{name}: {text:?} is refused");
+    }
+    for (rule, text) in examples.invalid {
+        assert!(!is_valid(text), "{name}: {text:?} is accepted ({rule})");
+    }
     for (kind, expected, required) in [
         ("syntax_valid", true, true),
         ("syntax_invalid", false, true),
         ("parse_invalid", false, false),
     ] {
-        let Some(text) = fixtures::text(&format!("interop/syntax/{format}_{kind}.txt"), required)
-        else {
-            continue;
-        };
-        let lines: Vec<&str> = text
-            .split('\n')
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-            .collect();
-        assert!(!lines.is_empty(), "{format}_{kind} is empty");
-        for line in lines {
-            assert_eq!(is_valid(line), expected, "{format}_{kind}: {line:?}");
+        let file = format!("interop/syntax/{name}_{kind}.txt");
+        for line in published::lines(&file, required).unwrap_or_default() {
+            assert_eq!(is_valid(&line), expected, "{file}: {line:?}");
         }
     }
 }
 
 #[test]
 fn dids_follow_the_vectors() {
-    check("did", Did::is_valid);
+    check("did", Did::is_valid, &examples::DID);
 }
 
 #[test]
 fn handles_follow_the_vectors() {
-    check("handle", Handle::is_valid);
+    check("handle", Handle::is_valid, &examples::HANDLE);
 }
 
 #[test]
 fn at_identifiers_follow_the_vectors() {
-    check("atidentifier", is_at_identifier);
+    check("atidentifier", is_at_identifier, &examples::AT_IDENTIFIER);
 }
 
 #[test]
 fn nsids_follow_the_vectors() {
-    check("nsid", Nsid::is_valid);
+    check("nsid", Nsid::is_valid, &examples::NSID);
 }
 
 #[test]
 fn record_keys_follow_the_vectors() {
-    check("recordkey", RecordKey::is_valid);
+    check("recordkey", RecordKey::is_valid, &examples::RECORD_KEY);
 }
 
 #[test]
 fn at_uris_follow_the_vectors() {
-    check("aturi", AtUri::is_valid);
+    check("aturi", AtUri::is_valid, &examples::AT_URI);
 }
 
 #[test]
 fn datetimes_follow_the_vectors() {
-    check("datetime", datetime::is_valid);
+    check("datetime", datetime::is_valid, &examples::DATETIME);
 }
 
 #[test]
 fn languages_follow_the_vectors() {
-    check("language", language::is_valid);
+    check("language", language::is_valid, &examples::LANGUAGE);
 }
 
 #[test]
 fn uris_follow_the_vectors() {
-    check("uri", uri::is_valid);
+    check("uri", uri::is_valid, &examples::URI);
 }
 
 #[test]
 fn tids_follow_the_vectors() {
-    check("tid", |text| Format::Tid.accepts(text));
+    let accepts = |text: &str| Tid::parse(text).is_ok_and(|tid| tid.to_string() == text);
+    check("tid", accepts, &examples::TID);
 }
 
 #[test]
 fn cids_follow_the_vectors() {
-    check("cid", |text| Format::Cid.accepts(text));
+    check("cid", |text| Format::Cid.accepts(text), &examples::CID);
+}
+
+/// Checks that a text of exactly `bytes_max` bytes is accepted and one of a
+/// byte more is not; `text` makes one of any length.
+#[track_caller]
+fn check_length(format: Format, bytes_max: usize, text: impl Fn(usize) -> String) {
+    for (length, expected) in [(bytes_max, true), (bytes_max + 1, false)] {
+        let text = text(length);
+        assert_eq!(text.len(), length);
+        assert_eq!(
+            format.accepts(&text),
+            expected,
+            "{} of {length} bytes",
+            format.name()
+        );
+    }
+}
+
+#[test]
+fn lengths_hold_exactly() {
+    let labels = "a.".repeat(126);
+    let name = "n".repeat(63);
+    check_length(Format::Did, 2048, |n| format!("{:x<n$}", "did:plc:"));
+    check_length(Format::RecordKey, 512, |n| "k".repeat(n));
+    check_length(Format::Handle, 253, |n| format!("{:c<n$}", labels));
+    check_length(Format::Handle, 4 + 63, |n| {
+        format!("{:b<1$}.c", "a.", n - 2)
+    });
+    check_length(Format::Nsid, 317, |n| {
+        format!("{labels:c<0$}.{name}", n - 64)
+    });
+    check_length(Format::Nsid, 6 + 63, |n| format!("{:b<n$}", "com.a."));
+    check_length(Format::Cid, 256, |n| format!("{:A<n$}", "z"));
+    check_length(Format::Uri, 8192, |n| format!("{:x<n$}", "https:"));
+    check_length(Format::Uri, 80 + 2, |n| format!("{:a<1$}:b", "", n - 2));
+    let private = format!("de-x{}-", "-a".repeat(61));
+    check_length(Format::Language, 128, |n| format!("{private:a<n$}"));
 }
 
 #[test]

@@ -4,30 +4,7 @@ use proptest::prelude::*;
 use record::cid::Cid;
 use record::tid::Tid;
 
-use crate::{fixture, values};
-
-#[track_caller]
-fn check_lines(name: &str, accepts: impl Fn(&str) -> bool, expected: bool) {
-    let Some(text) = fixture::text(name) else {
-        return;
-    };
-    let lines = text
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let mut seen = 0;
-    for line in lines {
-        assert_eq!(accepts(line), expected, "{name}: {line:?}");
-        seen += 1;
-    }
-    assert!(seen > 0, "{name} is empty");
-}
-
-#[test]
-fn interop_tids_are_told_apart() {
-    let accepts = |text: &str| Tid::parse(text).is_ok_and(|tid| tid.to_string() == text);
-    check_lines("syntax/tid_syntax_valid.txt", accepts, true);
-    check_lines("syntax/tid_syntax_invalid.txt", accepts, false);
-}
+use crate::values;
 
 #[test]
 fn a_tid_is_its_moment_and_its_clock() {

@@ -1,9 +1,9 @@
-//! Lexicon documents: which are taken, which are refused, and why.
+//! Lexicon documents: which are accepted, which are refused, and why.
 
 use record::lexicon::{Catalog, Document, KeyType, LexiconError};
 use serde_json::json;
 
-use crate::fixtures;
+use crate::{published, vectors};
 
 /// A document with one definition.
 fn document(name: &str, def: serde_json::Value) -> String {
@@ -38,11 +38,16 @@ fn check_field_refused(schema: serde_json::Value, path: &str, reason: &str) {
 }
 
 #[test]
-fn valid_vectors_are_taken() {
-    let Some(cases) = fixtures::cases("interop/lexicon/lexicon-valid.json") else {
-        return;
-    };
-    for case in cases {
+fn valid_documents_are_accepted() {
+    for text in [
+        json!({"lexicon": 1, "id": "com.example.empty", "defs": {}}),
+        json!({"lexicon": 1, "id": "com.example.a1", "revision": 7, "note": [],
+               "defs": {"some-thing_2": {"type": "object", "colour": "green"}}}),
+    ] {
+        let document = Document::parse(&text.to_string());
+        assert!(document.is_ok(), "{text}: {document:?}");
+    }
+    for case in published::cases("interop/lexicon/lexicon-valid.json") {
         let document = Document::parse(&case["lexicon"].to_string());
         assert!(document.is_ok(), "{}: {document:?}", case["name"]);
         assert!(Catalog::new(document).is_ok());
@@ -50,31 +55,137 @@ fn valid_vectors_are_taken() {
 }
 
 #[test]
-fn invalid_vectors_are_refused() {
-    let Some(cases) = fixtures::cases("interop/lexicon/lexicon-invalid.json") else {
-        return;
-    };
-    for case in cases {
-        let document = Document::parse(&case["lexicon"].to_string());
-        assert!(
-            matches!(document, Err(LexiconError::Invalid { .. })),
-            "{}: {document:?}",
-            case["name"]
-        );
+fn the_lexicons_of_a_garden_load_together() {
+    let catalog = vectors::catalog();
+    assert_eq!(catalog.missing(), [] as [&str; 0]);
+    let collections = [
+        "com.example.garden.note",
+        "com.example.garden.plant",
+        "com.example.garden.settings",
+    ];
+    assert_eq!(catalog.collections(), collections);
+    let keys = collections.map(|name| catalog.key_type(name).unwrap().to_string());
+    assert_eq!(keys, ["any", "tid", "literal:self"]);
+    assert!(!catalog.describes("com.example.garden.findPlants"));
+}
+
+#[test]
+fn a_document_without_its_frame_is_refused() {
+    let main = json!({"main": {"type": "token"}});
+    for (document, path, reason) in [
+        (json!({}), "lexicon", "must be 1"),
+        (
+            json!({"lexicon": 2, "id": "com.example.thing", "defs": main}),
+            "lexicon",
+            "must be 1",
+        ),
+        (
+            json!({"lexicon": "1", "id": "com.example.thing", "defs": main}),
+            "lexicon",
+            "must be 1",
+        ),
+        (json!({"lexicon": 1, "defs": main}), "id", "must be an NSID"),
+        (
+            json!({"lexicon": 1, "id": "com.example", "defs": main}),
+            "id",
+            "must be an NSID",
+        ),
+        (
+            json!({"lexicon": 1, "id": 7, "defs": main}),
+            "id",
+            "must be a string",
+        ),
+        (
+            json!({"lexicon": 1, "id": "com.example.thing"}),
+            "defs",
+            "must be an object",
+        ),
+        (
+            json!({"lexicon": 1, "id": "com.example.thing", "defs": [main]}),
+            "defs",
+            "must be an object",
+        ),
+    ] {
+        check_refused(&document.to_string(), path, reason);
     }
 }
 
 #[test]
-fn all_lexicons_of_three_networks_load_together() {
-    let Some(texts) = fixtures::texts_below("lexicons") else {
-        return;
-    };
-    let documents: Vec<Document> = texts
+fn a_definition_has_a_type_that_may_be_defined() {
+    for (def, path, reason) in [
+        (json!({}), "type", "is missing"),
+        (json!({"type": 7}), "type", "must be a string"),
+        (json!({"type": "plant"}), "type", "is not a type of field"),
+        (
+            json!({"type": "unknown"}),
+            "type",
+            "cannot be a definition, only a field",
+        ),
+        (
+            json!({"type": "ref", "ref": "com.example.thing"}),
+            "type",
+            "cannot be a definition, only a field",
+        ),
+        (
+            json!({"type": "union", "refs": []}),
+            "type",
+            "cannot be a definition, only a field",
+        ),
+        (
+            json!({"type": "record", "record": {"type": "object"}}),
+            "key",
+            "must be tid, nsid, any or literal:…",
+        ),
+        (
+            json!({"type": "record", "key": "tid"}),
+            "record",
+            "is missing",
+        ),
+        (
+            json!({"type": "record", "key": "tid", "record": {}}),
+            "record.type",
+            "is missing",
+        ),
+        (
+            json!({"type": "record", "key": "tid", "record": {"type": "string"}}),
+            "record.type",
+            "must be object",
+        ),
+    ] {
+        let path = format!("defs.main.{path}");
+        check_refused(&document("main", def), &path, reason);
+    }
+    for def in [
+        json!({"type": "record", "key": "tid", "record": {"type": "object"}}),
+        json!({"type": "procedure"}),
+        json!({"type": "subscription"}),
+        json!({"type": "permission-set", "permissions": []}),
+    ] {
+        let text = document("part", def);
+        check_refused(&text, "defs.part.type", "must be the main definition");
+    }
+}
+
+#[test]
+fn invalid_documents_that_were_published_are_refused() {
+    for case in published::cases("interop/lexicon/lexicon-invalid.json") {
+        let document = Document::parse(&case["lexicon"].to_string());
+        let refused = matches!(document, Err(LexiconError::Invalid { .. }));
+        assert!(refused, "{}: {document:?}", case["name"]);
+    }
+}
+
+#[test]
+fn published_lexicons_of_three_networks_load_together() {
+    let documents: Vec<Document> = published::texts_below("lexicons")
         .iter()
         .map(|(path, text)| {
             Document::parse(text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
         })
         .collect();
+    if documents.is_empty() {
+        return;
+    }
     let catalog = Catalog::new(documents).unwrap();
     assert_eq!(catalog.missing(), [] as [&str; 0]);
     assert_eq!(catalog.collections().len(), 51);
@@ -124,7 +235,7 @@ fn one_name_for_two_documents_is_a_conflict_unless_they_agree() {
 }
 
 #[test]
-fn a_mistake_in_a_scalar_is_told_with_its_place() {
+fn a_mistake_in_a_scalar_is_reported_with_its_path() {
     for (schema, path, reason) in [
         (json!({"type": "strin"}), "type", "is not a type of field"),
         (json!({}), "type", "is missing"),
@@ -174,7 +285,7 @@ fn a_mistake_in_a_scalar_is_told_with_its_place() {
 }
 
 #[test]
-fn a_mistake_in_a_type_with_parts_is_told_with_its_place() {
+fn a_mistake_in_a_type_with_parts_is_reported_with_its_path() {
     for (schema, path, reason) in [
         (json!({"type": "array"}), "items", "is missing"),
         (

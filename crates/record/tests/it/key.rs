@@ -1,4 +1,4 @@
-//! Keys and signatures against the interop vectors.
+//! Keys, signatures and signed commits against vectors, and broken ones.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -7,23 +7,69 @@ use record::cid::Cid;
 use record::commit::{Commit, CommitError};
 use record::key::{KeyError, PublicKey, SigningKey};
 use record::tid::Tid;
+use serde_json::Value as Json;
 
-use crate::fixture;
+use crate::published;
+use crate::vectors::{self, unhex};
 
-fn unhex(text: &str) -> [u8; 32] {
-    let bytes: Vec<u8> = (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
-        .collect();
-    bytes.try_into().unwrap()
+/// The secret key of a vector.
+fn secret(case: &Json) -> SigningKey {
+    let secret = unhex(&case["secret"]).try_into().unwrap();
+    match case["curve"].as_str() {
+        Some("k256") => SigningKey::k256(secret).unwrap(),
+        Some("p256") => SigningKey::p256(secret).unwrap(),
+        _ => panic!("{case} is of no curve"),
+    }
 }
 
 #[test]
-fn interop_signatures_verify_or_fail_as_they_must() {
-    let Some(cases) = fixture::json("crypto/signature-fixtures.json") else {
-        return;
-    };
-    for case in cases.as_array().unwrap() {
+fn secrets_have_their_public_key_in_every_form() {
+    for case in vectors::cases("keys") {
+        let text = |name: &str| case[name].as_str().unwrap();
+        let key = secret(&case).public();
+        assert_eq!(key.to_did_key(), text("did"));
+        assert_eq!(PublicKey::from_did_key(text("did")), Ok(key));
+        for form in ["compressed", "uncompressed"] {
+            let read = PublicKey::from_verification_method(text("legacyType"), text(form));
+            assert_eq!(read, Ok(key), "{form}");
+        }
+    }
+}
+
+#[test]
+fn a_message_has_one_signature_and_every_other_is_refused() {
+    for case in vectors::cases("keys") {
+        let message = case["message"].as_str().unwrap().as_bytes();
+        let signature = unhex(&case["signature"]);
+        let key = secret(&case);
+        assert_eq!(key.sign(message)[..], signature, "{case}");
+        assert_eq!(key.public().verify(message, &signature), Ok(()));
+        for (fault, signature) in case["refused"].as_object().unwrap() {
+            let verified = key.public().verify(message, &unhex(signature));
+            assert_eq!(verified, Err(KeyError::WrongSignature), "{fault}");
+        }
+    }
+}
+
+#[test]
+fn a_signed_commit_has_the_bytes_of_the_vectors() {
+    for case in vectors::cases("commits") {
+        let block = unhex(&case["block"]);
+        let commit = Commit::parse(&block).unwrap();
+        assert_eq!(*commit.did, *case["did"].as_str().unwrap());
+        assert_eq!(commit.rev.to_string(), case["rev"]);
+        assert_eq!(commit.data.to_string(), case["data"]);
+        assert_eq!(Cid::of_cbor(&block).to_string(), case["cid"]);
+        let key = PublicKey::from_did_key(case["key"].as_str().unwrap()).unwrap();
+        assert_eq!(commit.verify(&key), Ok(()));
+        let signed = Commit::sign(&*commit.did, commit.rev, commit.data, &secret(&case));
+        assert_eq!(signed.to_block(), block);
+    }
+}
+
+#[test]
+fn published_signatures_verify_or_fail_as_they_must() {
+    for case in published::cases("interop/crypto/signature-fixtures.json") {
         let text = |name: &str| case[name].as_str().unwrap();
         let message = STANDARD_NO_PAD.decode(text("messageBase64")).unwrap();
         let signature = STANDARD_NO_PAD.decode(text("signatureBase64")).unwrap();
@@ -38,19 +84,13 @@ fn interop_signatures_verify_or_fail_as_they_must() {
 }
 
 #[test]
-fn interop_secrets_have_their_did_keys() {
-    let (Some(k256), Some(p256)) = (
-        fixture::json("crypto/w3c_didkey_K256.json"),
-        fixture::json("crypto/w3c_didkey_P256.json"),
-    ) else {
-        return;
-    };
-    for case in k256.as_array().unwrap() {
-        let secret = unhex(case["privateKeyBytesHex"].as_str().unwrap());
+fn published_secrets_have_their_did_keys() {
+    for case in published::cases("interop/crypto/w3c_didkey_K256.json") {
+        let secret = unhex(&case["privateKeyBytesHex"]).try_into().unwrap();
         let key = SigningKey::k256(secret).unwrap();
         assert_eq!(key.public().to_did_key(), case["publicDidKey"]);
     }
-    for case in p256.as_array().unwrap() {
+    for case in published::cases("interop/crypto/w3c_didkey_P256.json") {
         let secret = slow_unbase58(case["privateKeyBytesBase58"].as_str().unwrap());
         let key = SigningKey::p256(secret.try_into().unwrap()).unwrap();
         assert_eq!(key.public().to_did_key(), case["publicDidKey"]);
@@ -122,10 +162,9 @@ fn slow_base58(bytes: &[u8]) -> String {
 }
 
 fn keys() -> [SigningKey; 2] {
-    let secret = unhex("0707070707070707070707070707070707070707070707070707070707070707");
     [
-        SigningKey::k256(secret).unwrap(),
-        SigningKey::p256(secret).unwrap(),
+        SigningKey::k256([7; 32]).unwrap(),
+        SigningKey::p256([7; 32]).unwrap(),
     ]
 }
 
