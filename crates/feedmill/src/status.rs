@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use replicate::log::Log;
 use tokio::sync::watch;
 
 use crate::clock::{Clock, Micros};
@@ -82,6 +83,8 @@ pub struct Status {
     ingester: Mutex<Option<Ingester>>,
     /// Where this process answers.
     address: OnceLock<SocketAddr>,
+    /// The log of this process, if it has one.
+    log: OnceLock<Log>,
     raised: Mutex<BTreeMap<Condition, (Micros, String)>>,
     measured: Mutex<Measured>,
     /// Repositories being fetched, and fetched.
@@ -114,6 +117,7 @@ impl Status {
             sources: Mutex::default(),
             ingester: Mutex::default(),
             address: OnceLock::new(),
+            log: OnceLock::new(),
             raised: Mutex::default(),
             measured: Mutex::default(),
             resyncing: AtomicI64::default(),
@@ -125,6 +129,16 @@ impl Status {
             listing: AtomicBool::default(),
             recent: Mutex::default(),
         }
+    }
+
+    /// This process has a log.
+    pub fn set_log(&self, log: Log) {
+        drop(self.log.set(log));
+    }
+
+    /// The log of this process.
+    pub fn log(&self) -> Option<&Log> {
+        self.log.get()
     }
 
     /// A condition holds from now on, until it is cleared. Raised again, it only changes its detail.
