@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use replicate::log::Log;
 use tokio::sync::watch;
 
 use crate::clock::{Clock, Micros};
@@ -84,6 +85,8 @@ pub struct Status {
     ingester: Mutex<Option<Ingester>>,
     /// Where this process answers.
     address: OnceLock<SocketAddr>,
+    /// The log of this process, if it has one.
+    log: OnceLock<Log>,
     /// By condition and by the stage that it holds for: since when, and the detail.
     raised: Mutex<BTreeMap<(Condition, String), (Micros, String)>>,
     measured: Mutex<Measured>,
@@ -117,6 +120,7 @@ impl Status {
             sources: Mutex::default(),
             ingester: Mutex::default(),
             address: OnceLock::new(),
+            log: OnceLock::new(),
             raised: Mutex::default(),
             measured: Mutex::default(),
             resyncing: AtomicI64::default(),
@@ -128,6 +132,16 @@ impl Status {
             listing: AtomicBool::default(),
             recent: Mutex::default(),
         }
+    }
+
+    /// This process has a log.
+    pub fn set_log(&self, log: Log) {
+        drop(self.log.set(log));
+    }
+
+    /// The log of this process.
+    pub fn log(&self) -> Option<&Log> {
+        self.log.get()
     }
 
     /// A condition holds for a stage from now on, until it is cleared. Raised again, it only changes

@@ -68,6 +68,9 @@ mod spaces;
 // From a message to its reply.
 mod answer;
 
+// What the operator sees of the spaces.
+pub mod overview;
+
 // What is looked after while nobody asks.
 pub mod keeper;
 

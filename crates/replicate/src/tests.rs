@@ -4,6 +4,7 @@ mod caches;
 mod doors;
 mod peers;
 mod spaces;
+mod spelling;
 
 use super::access::Keys;
 use super::log::Log;

@@ -54,19 +54,8 @@ impl Sync {
             (_, Err(Fault::Replaced { epoch, .. } | Fault::RolledBack { epoch, .. })) => {
                 self.heal(store, now_ms, *epoch)?;
             }
-            (
-                Doing::Pull(pull),
-                Err(Fault::BeyondEnd {
-                    epoch,
-                    position_max,
-                }),
-            ) => {
-                let rolled_back = !upstream.healing && *position_max < pull.held_max;
-                match rolled_back {
-                    true => self.heal(store, now_ms, *epoch)?,
-                    // It starts at that end: some that were not asked for come too.
-                    false => self.ahead = (pull.lanes, *position_max),
-                }
+            (Doing::Pull(pull), Err(beyond @ Fault::BeyondEnd { .. })) => {
+                self.take_end(store, now_ms, upstream, pull, beyond)?;
             }
             (_, Err(Fault::BadCursor)) => {
                 self.heal(store, now_ms, upstream.epoch.unwrap_or(Epoch([0; 16])))?;
@@ -86,6 +75,31 @@ impl Sync {
             _ => self.fail(now_ms),
         }
         self.waiting = None;
+        Ok(())
+    }
+
+    /// The authority ends below the position that was asked for.
+    fn take_end(
+        &mut self,
+        store: &dyn ReplicaStore,
+        now_ms: u64,
+        upstream: Upstream,
+        pull: Pull,
+        beyond: &Fault,
+    ) -> Result<(), StoreError> {
+        let Fault::BeyondEnd {
+            epoch,
+            position_max,
+        } = beyond
+        else {
+            return Ok(());
+        };
+        let rolled_back = !upstream.healing && *position_max < pull.held_max;
+        match rolled_back {
+            true => self.heal(store, now_ms, *epoch)?,
+            // It starts at that end: some that were not asked for come too.
+            false => self.ahead = (pull.lanes, *position_max),
+        }
         Ok(())
     }
 

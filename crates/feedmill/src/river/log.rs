@@ -34,6 +34,7 @@ impl River {
         let time = Time::from_fn(move || u64::try_from(clock.now_us() / 1000).unwrap_or(0));
         let keys = Keys::from_environment(&config.log).map_err(StartError::LogToken)?;
         let log = Log::new(store, config.log.clone(), keys, time);
+        self.status.set_log(log.clone());
         if let Some(space) = &config.log.publish {
             let publisher = Publisher::new(log.clone(), space, start.clock.clone());
             self.branch(Box::new(publisher.map_err(StartError::Log)?))?;

@@ -1,5 +1,6 @@
 //! Health, status and metrics: what an operator and his machines ask.
 
+use replicate::log::Log;
 use serde_json::{Map, Value, json};
 
 use super::error::XrpcError;
@@ -63,6 +64,10 @@ pub(super) fn status(operator: &Operator) -> Answer {
     set("ready", json!(ready));
     set("problems", json!(shown(&problems, now_us)));
     set("timelines", timelines(operator));
+    match operator.status.log().map(Log::overview).transpose() {
+        Ok(log) => set("log", json!(log)),
+        Err(error) => set("log_error", json!(error.to_string())),
+    }
     let mut ingestion = operator.status.ingestion(now_us).shown(now_us);
     if let Some(fields) = ingestion.as_object_mut() {
         fields.insert("rate".into(), json!(operator.status.rate(now_us)));

@@ -12,13 +12,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 
-/// The page is one document: its style is put where it names it.
+/// The page is one document: its parts are put where it names them.
 static HTML: LazyLock<String> = LazyLock::new(|| {
     let (html, style) = (
         include_str!("../../assets/index.html"),
         include_str!("../../assets/page.css"),
     );
-    html.replacen("/* page.css */\n", style, 1)
+    let html = html.replacen("/* page.css */\n", style, 1);
+    let spaces = include_str!("../../assets/spaces.js");
+    html.replacen("/* spaces.js */\n", spaces, 1)
 });
 
 static POLICY: LazyLock<String> = LazyLock::new(|| policy(&HTML));

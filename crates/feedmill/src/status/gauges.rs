@@ -299,6 +299,9 @@ fn begin_log() {
     for kind in ["query", "subscribe", "append", "list"] {
         zero(counter!(log::LOG_REQUESTS, "kind" => kind, "result" => "ok"));
     }
+    for error in ["unauthorized", "notAllowed", "full", "spaceBytes"] {
+        zero(counter!(log::LOG_REFUSALS, "error" => error));
+    }
     for name in [
         log::LOG_READ,
         log::LOG_CONFLICTS,

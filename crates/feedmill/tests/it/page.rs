@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::app::{App, Kept};
 use crate::bearer::{AUTHOR, Directory, READER};
+use crate::log_replicas::serve;
 use crate::peers::{Demo, node};
 
 /// Where screenshots go: FEEDMILL_SHOTS=folder keeps them for a look.
@@ -136,6 +137,18 @@ fn merged_direct_and_private_feeds_are_read_in_a_browser() {
     });
     let arguments = [app.address(), folder.as_str(), &facts.to_string()];
     if let Some(found) = node("feeds.mjs", &arguments) {
+        assert_eq!(found["console_errors"], 0);
+    }
+}
+
+#[test]
+fn the_spaces_of_a_log_are_seen_in_a_browser() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = [("FEEDMILL_LOG_TOKEN", "secret")];
+    let open = "read = \"anyone\"\nappend = \"anyone\"\ncreate = \"anyone\"\n[log.spaces.secret]\nread = \"token\"\n";
+    let (_server, url) = serve(folder.path(), "origin", open, &token);
+    let (shots, _kept) = shots();
+    if let Some(found) = node("log.mjs", &[&url, &shots]) {
         assert_eq!(found["console_errors"], 0);
     }
 }

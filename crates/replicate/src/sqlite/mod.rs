@@ -86,6 +86,15 @@ pub struct SqliteLog {
     at: fn(&'static str),
 }
 
+/// How much a space holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpaceSize {
+    /// Its feeds.
+    pub feeds: u64,
+    /// What its blocks count towards `space_bytes_max`.
+    pub bytes: u64,
+}
+
 /// The connection that writes, and what it knows without looking.
 #[derive(Debug)]
 struct Writer {
@@ -190,6 +199,20 @@ impl SqliteLog {
             readers.push(connection);
         }
         answer
+    }
+
+    /// How much a space holds; `None` if it is not known.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn size(&self, space: &str) -> Result<Option<SpaceSize>, StoreError> {
+        self.reading(|connection| {
+            let row = SpaceRow::find(connection, space)?;
+            Ok(row.map(|row| SpaceSize {
+                feeds: row.feed_count,
+                bytes: row.bytes,
+            }))
+        })
     }
 
     /// Look at a space, all at one instant.

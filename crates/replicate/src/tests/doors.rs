@@ -310,9 +310,10 @@ async fn a_space_holds_as_many_bytes_as_its_quota_and_deleting_makes_room() {
     assert_eq!(answer["changed"], 3);
     is(
         server.ask("query", &json!({"requestId": 1})).await,
-        404,
-        "unknownSpace",
+        410,
+        "spaceDeleted",
     );
+    server.ask("create", &json!({"requestId": 1})).await;
     assert_eq!(
         server.ask("append", &three).await.0,
         200,
@@ -327,8 +328,8 @@ async fn a_deletion_that_was_cut_short_is_ended_by_the_keeper() {
     server.log.store().begin_deletion("space").unwrap();
     is(
         server.ask("query", &json!({"requestId": 1})).await,
-        404,
-        "unknownSpace",
+        410,
+        "spaceDeleted",
     );
     let (sender, stop) = tokio::sync::watch::channel(false);
     let keeper = tokio::spawn(keeper::run(server.log.clone(), stop));
@@ -338,6 +339,7 @@ async fn a_deletion_that_was_cut_short_is_ended_by_the_keeper() {
     .await;
     sender.send_replace(true);
     keeper.await.unwrap();
+    server.ask("create", &json!({"requestId": 1})).await;
     assert_eq!(
         server.append(1).await.1["positions"],
         json!([1]),

@@ -12,7 +12,7 @@ use blocklog::cursor::Epoch;
 use blocklog::limits::Limits;
 use blocklog::message::{Answer, AppendRequest, Fault, Reply, Request, RequestId};
 use blocklog::signature::Author;
-use blocklog::store::{FeedName, LogStore as _, Role};
+use blocklog::store::{AppendError, FeedName, LogStore as _, Role};
 use clap::Args;
 use replicate::sqlite::SqliteLog;
 use serde_json::{Value, json};
@@ -110,7 +110,12 @@ fn write(
             data,
         })
         .collect();
-    for held in store.write(space, name, author, &drafts, now_ms)? {
+    let written = store.write(space, name, author, &drafts, now_ms);
+    let written = written.map_err(|error| match error {
+        AppendError::Refused(refused) => Ending::from(Trouble::Fault(refused.into())),
+        AppendError::Store(error) => error.into(),
+    })?;
+    for held in written {
         let (feed, actor) = (&held.block.feed, &held.block.actor);
         let line = json!({"feedId": feed, "actorId": actor, "sequence": held.block.sequence});
         say(&line.to_string());
