@@ -33,6 +33,19 @@ impl Status {
         matches!(self, Self::Active | Self::Desynchronized | Self::Throttled)
     }
 
+    /// Why it is not active, as an `#account` event says it.
+    pub fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::Active => None,
+            Self::Takendown => Some("takendown"),
+            Self::Suspended => Some("suspended"),
+            Self::Deactivated => Some("deactivated"),
+            Self::Deleted => Some("deleted"),
+            Self::Desynchronized => Some("desynchronized"),
+            Self::Throttled => Some("throttled"),
+        }
+    }
+
     /// The number under which it is stored; those of visible accounts are even.
     pub fn code(self) -> i64 {
         match self {

@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use tracing::{error, info, warn};
 
+use crate::check;
 use crate::metrics;
+use crate::status::health::Health;
 use crate::store::{Change, Outbox, SharedStore, StoreError};
 
 /// Changes drawn at once.
@@ -108,7 +110,12 @@ pub fn step(branch: &mut dyn Branch, store: &dyn Outbox) -> Result<Step, BranchE
 }
 
 /// The thread of a branch: draws until told to stop.
-pub fn run(mut branch: Box<dyn Branch>, store: &SharedStore, stop: &AtomicBool) {
+pub fn run(
+    mut branch: Box<dyn Branch>,
+    store: &SharedStore,
+    mut health: Health,
+    stop: &AtomicBool,
+) {
     let name = branch.name();
     let mut pause = PAUSE.0;
     let mut failing = false;
@@ -119,6 +126,7 @@ pub fn run(mut branch: Box<dyn Branch>, store: &SharedStore, stop: &AtomicBool) 
                 if std::mem::take(&mut failing) {
                     info!(branch = name, "goes on");
                 }
+                health.works();
                 pause = PAUSE.0;
                 if let Step::Idle(position) = done {
                     store.wait(position, PATIENCE, &stopped);
@@ -129,6 +137,7 @@ pub fn run(mut branch: Box<dyn Branch>, store: &SharedStore, stop: &AtomicBool) 
                 if !std::mem::replace(&mut failing, true) {
                     error!(branch = name, %cause, "does not go on; it is tried again until it does");
                 }
+                health.fails(check::chain(&cause));
                 ::metrics::counter!(metrics::BRANCH_FAILURES, "branch" => name).increment(1);
                 store.wait(i64::MAX, pause, &stopped);
                 pause = (pause * 2).min(PAUSE.1);

@@ -40,6 +40,12 @@ pub enum Condition {
     IngesterSilent,
     /// Records were stored under a wrong clock, and are not repaired.
     RecordsMisdated,
+    /// Changes are not applied to the timelines in memory, and pages come from them.
+    TimelinesStuck,
+    /// Something kept beside the records does not follow their changes.
+    ConsumerFailing,
+    /// The labels of a labeler are not read or not kept.
+    LabelsFailing,
 }
 
 impl Condition {
@@ -51,11 +57,14 @@ impl Condition {
         Self::StoreFailing,
         Self::StoreStalled,
         Self::LongTransaction,
+        Self::TimelinesStuck,
         Self::IngesterSilent,
         Self::SourceDisconnected,
         Self::ClockDisagrees,
         Self::MeasurementsStale,
         Self::Behind,
+        Self::ConsumerFailing,
+        Self::LabelsFailing,
         Self::RecordsMisdated,
     ];
 
@@ -74,12 +83,26 @@ impl Condition {
             Self::MeasurementsStale => "measurements_stale",
             Self::IngesterSilent => "ingester_silent",
             Self::RecordsMisdated => "records_misdated",
+            Self::TimelinesStuck => "timelines_stuck",
+            Self::ConsumerFailing => "consumer_failing",
+            Self::LabelsFailing => "labels_failing",
         }
     }
 
     /// Whether `/ready` answers 503 while it holds.
     pub fn blocks(self) -> bool {
-        !matches!(self, Self::Behind | Self::RecordsMisdated)
+        !matches!(
+            self,
+            Self::Behind | Self::RecordsMisdated | Self::ConsumerFailing | Self::LabelsFailing
+        )
+    }
+
+    /// Whether it holds for every process on the same store, not only for the one that reports it.
+    pub fn is_of_store(self) -> bool {
+        !matches!(
+            self,
+            Self::TimelinesStuck | Self::ConsumerFailing | Self::LabelsFailing
+        )
     }
 
     /// What is wrong and what to do, in plain words.
@@ -117,6 +140,15 @@ impl Condition {
             }
             Self::RecordsMisdated => {
                 "records were stored while the clock was wrong, so they are in wrong places; set the clock (`timedatectl`), stop every process on this store and run `feedmill repair-clock`"
+            }
+            Self::TimelinesStuck => {
+                "changes cannot be applied to the timelines in memory, so pages are exact but grow old; the detail names the error. It is tried again by itself; if it does not end, restart the process"
+            }
+            Self::ConsumerFailing => {
+                "search, the log, live news or the loading of timelines does not go on; the detail says which and why. It is tried again by itself and nothing is lost; meanwhile it falls behind, and the store answers pages"
+            }
+            Self::LabelsFailing => {
+                "the labels of a labeler cannot be read or kept; the detail says whose and why. It is tried again by itself; labels of before are still shown"
             }
             Self::MeasurementsStale => {
                 "the store did not answer the measuring thread for a while; numbers that need the store are old. Look for long queries and a slow disk"
@@ -181,9 +213,6 @@ mod tests {
             assert_eq!(written, one.code());
         }
         // The last of the enum is the highest, so none was forgotten.
-        assert_eq!(
-            Condition::ALL.len(),
-            Condition::RecordsMisdated as usize + 1
-        );
+        assert_eq!(Condition::ALL.len(), Condition::LabelsFailing as usize + 1);
     }
 }

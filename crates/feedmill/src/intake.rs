@@ -56,6 +56,8 @@ pub struct Intake {
     again: bool,
     /// Records that may wait in queues.
     spill_max: i64,
+    /// Bytes of them.
+    spill_bytes_max: i64,
     /// Some may wait: it is looked before more is taken.
     crowded: bool,
     /// Told of each message that is durable, where its source asks for that.
@@ -100,6 +102,7 @@ impl Intake {
     ) -> Self {
         Self {
             spill_max: i64::MAX,
+            spill_bytes_max: i64::MAX,
             crowded: true,
             acks: None,
             attempt: None,
@@ -116,10 +119,11 @@ impl Intake {
         }
     }
 
-    /// Takes no frames while more than this many records wait in queues.
-    pub fn spill_max(self, records: usize) -> Self {
+    /// Takes no frames while more than this many records, or bytes of them, wait in queues.
+    pub fn spill_max(self, records: usize, bytes: u64) -> Self {
         Self {
             spill_max: i64::try_from(records).unwrap_or(i64::MAX),
+            spill_bytes_max: i64::try_from(bytes).unwrap_or(i64::MAX),
             ..self
         }
     }
@@ -175,9 +179,10 @@ impl Intake {
     /// frame is taken, and behind the full channel the socket is not read.
     pub fn make_room(&mut self, now_us: Micros) -> Result<(), StoreError> {
         while self.crowded {
-            let waiting = self.store.waiting()?.pending;
-            if waiting <= self.spill_max {
-                self.crowded = waiting > 0;
+            let waiting = self.store.waiting()?;
+            let fits = waiting.pending <= self.spill_max;
+            if fits && waiting.pending_bytes <= self.spill_bytes_max {
+                self.crowded = waiting.pending > 0;
                 break;
             }
             self.store.turn(now_us)?;
@@ -442,7 +447,7 @@ fn commit_until_done(
             }
             Err(cause) => {
                 let status = &intake.status;
-                status.raise(Condition::StoreDamaged, cause.to_string());
+                status.raise(Condition::StoreDamaged, "intake", cause.to_string());
                 error!(
                     %cause,
                     "the store is damaged; intake stops here so that nothing is lost"

@@ -45,9 +45,6 @@ pub mod lease;
 // To whom this process talks.
 pub mod reach;
 
-// What is done about a record that could not go on.
-pub mod settle;
-
 // Ids that an app without AT Protocol gives.
 pub mod local;
 

@@ -41,6 +41,8 @@ pub const ALERTS: &str = "feedmill_alerts_total";
 pub const CONDITION: &str = "feedmill_condition";
 /// 1 while the process is ready.
 pub const READY: &str = "feedmill_ready";
+/// 1 while the process waits for another one that ingests.
+pub const STANDBY: &str = "feedmill_standby";
 /// 1 while a source is connected, by source.
 pub const SOURCE_CONNECTED: &str = "feedmill_source_connected";
 /// Our clock minus the events' own times, by source.
@@ -166,6 +168,10 @@ pub const ALL: &[(&str, &str)] = &[
     (ALERTS, "alerts, by alert and result"),
     (CONDITION, "1 while a condition holds, by condition"),
     (READY, "1 while the process is ready"),
+    (
+        STANDBY,
+        "1 while another process ingests and this one waits",
+    ),
     (SOURCE_CONNECTED, "1 while a source is connected, by source"),
     (
         CLOCK_OFFSET,
@@ -285,11 +291,11 @@ pub fn recorder() -> &'static PrometheusHandle {
         drop(metrics::set_global_recorder(recorder));
         for (name, meaning) in ALL {
             match *name {
-                LAG | CONDITION | READY | SOURCE_CONNECTED | CLOCK_OFFSET | COMMIT_AGE
-                | DISK_FREE | MEASURED_AGE | QUEUE | QUEUE_BYTES | STORE_WAITING | QUEUE_AGE
-                | REPO_BYTES | IDENTITY_BYTES | DEAD | DEAD_BYTES | UNMERGED | PARKED
-                | LISTENERS | BRANCH_BEHIND | HTTP_CONNECTIONS | LOG_BEHIND | TIMELINES
-                | TIMELINE_BYTES | TIMELINES_BEHIND => {
+                LAG | CONDITION | READY | STANDBY | SOURCE_CONNECTED | CLOCK_OFFSET
+                | COMMIT_AGE | DISK_FREE | MEASURED_AGE | QUEUE | QUEUE_BYTES | STORE_WAITING
+                | QUEUE_AGE | REPO_BYTES | IDENTITY_BYTES | DEAD | DEAD_BYTES | UNMERGED
+                | PARKED | LISTENERS | BRANCH_BEHIND | HTTP_CONNECTIONS | LOG_BEHIND
+                | TIMELINES | TIMELINE_BYTES | TIMELINES_BEHIND => {
                     describe_gauge!(*name, *meaning)
                 }
                 COMMIT_SECONDS | REQUEST_SECONDS => describe_histogram!(*name, *meaning),

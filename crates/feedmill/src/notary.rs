@@ -17,6 +17,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use decide::retry::retry_pause_us;
 use metrics::counter;
 use record::event::{Kind, peek};
 use record::key::PublicKey;
@@ -28,7 +29,6 @@ use crate::clock::Micros;
 use crate::decode::Decoder;
 use crate::identity::{IdentityError, Resolver};
 use crate::metrics as names;
-use crate::settle::{Next, Trouble};
 use crate::source::{Arrival, Doubt};
 
 /// Documents asked for at once.
@@ -162,11 +162,9 @@ impl Notary {
                     Err(error) if !error.is_lasting() => error,
                     key => return (did, key),
                 };
-                match Trouble::Passing(error.to_string()).next(attempt) {
-                    Next::Retry { pause_us } | Next::Park { pause_us, .. } => {
-                        tokio::time::sleep(lasts(pause_us)).await;
-                    }
-                    Next::Bury { .. } => return (did, Err(error)),
+                match retry_pause_us(attempt) {
+                    Some(pause_us) => tokio::time::sleep(lasts(pause_us)).await,
+                    None => return (did, Err(error)),
                 }
                 attempt += 1;
             }

@@ -34,6 +34,7 @@ use crate::backfill::Backfill;
 use crate::branch::{self, Branch, BranchError};
 use crate::check::{CheckError, Checker};
 use crate::clock::Clock;
+use crate::condition::Condition;
 use crate::config::{Config, Source};
 use crate::decode::jetstream::JetstreamDecoder;
 use crate::decode::log::LogDecoder;
@@ -60,6 +61,7 @@ use crate::source::pending::Pending;
 use crate::source::stream::{Dialect, Stream};
 use crate::source::tap::Acks;
 use crate::source::{Arrival, Rewind};
+use crate::status::health::Health;
 use crate::status::{Status, StreamKind};
 use crate::store::attempt::Attempt;
 use crate::store::{self, Plan, SharedStore, StoreError};
@@ -273,7 +275,7 @@ impl River {
                 frames.rewind,
                 Arc::clone(&self.status),
             )
-            .spill_max(config.intake.spill_max);
+            .spill_max(config.intake.spill_max, config.intake.spill_bytes_max);
             if let Some(acks) = frames.acks {
                 stage = stage.acknowledging(acks);
             }
@@ -422,7 +424,13 @@ impl River {
     fn branch(&mut self, branch: Box<dyn Branch>) -> Result<(), StartError> {
         let (store, stop) = (Arc::clone(&self.store), Arc::clone(&self.stop_drawing));
         let name = branch.name();
-        self.draw(name, move || branch::run(branch, &store, &stop))
+        let health = self.health(Condition::ConsumerFailing, name);
+        self.draw(name, move || branch::run(branch, &store, health, &stop))
+    }
+
+    /// Where a stage reports whether it goes on.
+    fn health(&self, condition: Condition, stage: &str) -> Health {
+        Health::new(&self.status, condition, stage)
     }
 
     /// Starts a thread that draws the outbox; it stops after the server.
@@ -443,7 +451,8 @@ impl River {
             return Ok(None);
         };
         let (clock, stop) = (start.clock.clone(), Arc::clone(&self.stop_drawing));
-        self.draw("fanout", move || drawer.run(&clock, &stop))?;
+        let health = self.health(Condition::TimelinesStuck, "timelines");
+        self.draw("fanout", move || drawer.run(&clock, health, &stop))?;
         Ok(Some(fanout))
     }
 
@@ -451,7 +460,8 @@ impl River {
     fn tell(&mut self, config: &Config, fanout: Option<Arc<Fanout>>) -> Result<(), StartError> {
         let live = Live::open(&self.store, fanout, &config.serve)?;
         self.live = Some(Arc::clone(&live));
-        self.draw("live", move || live.run())
+        let health = self.health(Condition::ConsumerFailing, "live news");
+        self.draw("live", move || live.run(health))
     }
 
     /// Stops in order and waits: sources, intake with what it was given, server.

@@ -9,6 +9,8 @@
 
 // The numbers as metrics.
 pub mod gauges;
+// Whether one stage goes on.
+pub mod health;
 // What an ingesting process says to others.
 pub mod heartbeat;
 // All sources at a moment.
@@ -85,7 +87,8 @@ pub struct Status {
     address: OnceLock<SocketAddr>,
     /// The log of this process, if it has one.
     log: OnceLock<Log>,
-    raised: Mutex<BTreeMap<Condition, (Micros, String)>>,
+    /// By condition and by the stage that it holds for: since when, and the detail.
+    raised: Mutex<BTreeMap<(Condition, String), (Micros, String)>>,
     measured: Mutex<Measured>,
     /// Repositories being fetched, and fetched.
     pub resyncing: AtomicI64,
@@ -141,14 +144,20 @@ impl Status {
         self.log.get()
     }
 
-    /// A condition holds from now on, until it is cleared. Raised again, it only changes its detail.
-    pub fn raise(&self, condition: Condition, detail: impl Into<String>) {
+    /// A condition holds for a stage from now on, until it is cleared. Raised again, it only changes
+    /// its detail.
+    pub fn raise(&self, condition: Condition, stage: &str, detail: impl Into<String>) {
         let now_us = self.clock.now_us();
         let mut raised = self.raised.lock();
         let (_, known) = raised
-            .entry(condition)
+            .entry((condition, stage.to_owned()))
             .or_insert_with(|| (now_us, String::new()));
         *known = detail.into();
+    }
+
+    /// A condition does not hold for a stage any more.
+    pub fn clear(&self, condition: Condition, stage: &str) {
+        self.raised.lock().remove(&(condition, stage.to_owned()));
     }
 
     /// A source that will be read.
@@ -252,6 +261,7 @@ impl Status {
     /// What this process says of itself to others on its store.
     pub fn heartbeat(&self, now_us: Micros, writing: &Writing) -> Heartbeat {
         let mut problems = self.raised_problems();
+        problems.retain(|problem| problem.condition.is_of_store());
         problems.extend(store_problem(now_us, writing));
         problems.extend(self.measured_problems(now_us));
         Heartbeat {
@@ -315,12 +325,13 @@ impl Status {
 
     fn raised_problems(&self) -> Vec<Problem> {
         let raised = self.raised.lock();
-        let problem = |(condition, (since_us, detail)): (&Condition, &(Micros, String))| Problem {
+        let raised = raised.iter();
+        let problems = raised.map(|((condition, _), (since_us, detail))| Problem {
             condition: *condition,
             since_us: *since_us,
             detail: detail.clone(),
-        };
-        raised.iter().map(problem).collect()
+        });
+        problems.collect()
     }
 
     fn measured_problems(&self, now_us: Micros) -> Vec<Problem> {

@@ -18,16 +18,17 @@ use std::time::Duration;
 pub use threshold::Alert;
 use threshold::Thresholds;
 
+use decide::retry::retry_pause_us;
 use metrics::counter;
 use tokio::sync::watch;
 use tracing::{error, warn};
 
+use crate::check::chain;
 use crate::clock::{Clock, Micros};
 use crate::config::Settle;
 use crate::host::Cause;
 use crate::metrics as names;
 use crate::reach::fetch::{Ask, FetchError, Fetcher, Reply, pause_us};
-use crate::settle::{Next, Trouble};
 use crate::store::{SharedStore, StoreError};
 
 /// Parked records tried in one transaction.
@@ -111,7 +112,7 @@ pub async fn post<P: Future<Output = ()>>(
         let ask = Ask::new(Cause::Alert, url).named().within(POST_TIMEOUT);
         let posted = fetcher.fetch(ask.posting(body.clone()).status_only()).await;
         let mut least_us = 0;
-        let trouble = match posted.and_then(Reply::good) {
+        let error = match posted.and_then(Reply::good) {
             Ok(_) => {
                 counter!(names::ALERTS, "alert" => alert.alert.clone(), "result" => "sent")
                     .increment(1);
@@ -121,15 +122,13 @@ pub async fn post<P: Future<Output = ()>>(
                 if let FetchError::Later(wait) = &error {
                     least_us = pause_us(*wait);
                 }
-                Trouble::Passing(error.to_string())
+                error
             }
         };
-        match trouble.next(attempt) {
-            Next::Retry { pause_us } | Next::Park { pause_us, .. } => {
-                pause(pause_us.max(least_us)).await;
-            }
-            Next::Bury { .. } => {
-                error!(%trouble, "an alert could not be delivered");
+        match retry_pause_us(attempt) {
+            Some(pause_us) => pause(pause_us.max(least_us)).await,
+            None => {
+                error!(cause = chain(&error), "an alert could not be delivered");
                 counter!(names::ALERTS, "alert" => alert.alert.clone(), "result" => "failed")
                     .increment(1);
                 return false;

@@ -32,6 +32,9 @@ pub mod hub;
 // What a request costs its sender.
 pub mod charge;
 
+// Bytes kept for clients.
+pub mod memory_pool;
+
 // Who may read, append and create.
 pub mod access;
 

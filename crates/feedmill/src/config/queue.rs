@@ -1,5 +1,6 @@
 //! `[queues.<name>]`: which records are worked on first when there are too many.
 
+pub use decide::queue::Priority;
 use serde::{Deserialize, Serialize};
 
 use super::Config;
@@ -18,16 +19,6 @@ pub struct Queue {
     pub concurrency: usize,
     /// Its records that one turn takes from memory; what is beyond waits in the store.
     pub depth_max: usize,
-}
-
-/// How urgent a queue is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Priority {
-    High,
-    #[default]
-    Medium,
-    Low,
 }
 
 impl Default for Queue {

@@ -36,6 +36,10 @@ pub struct Serve {
     pub header_s: u64,
     /// Seconds that a client may leave our bytes unread before its connection is closed.
     pub stall_s: u64,
+    /// Bytes that a client must read in a second, on average, while any wait for it.
+    pub read_bytes_per_s_min: u64,
+    /// Bytes of answers that wait for their readers; above it the oldest of the address that has most is closed.
+    pub unsent_bytes_max: usize,
     /// Seconds a request may take.
     pub timeout_s: u64,
     /// How long the first page of a reader of whom nothing is here waits for its repository.
@@ -99,6 +103,8 @@ impl Default for Serve {
             header_bytes_max: 32_768,
             header_s: 30,
             stall_s: 30,
+            read_bytes_per_s_min: 8_000,
+            unsent_bytes_max: 64_000_000,
             timeout_s: 30,
             first_read_ms: 2000,
             first_reads_max: 1000,
@@ -166,6 +172,8 @@ impl Serve {
             ),
             ("header_s", self.header_s),
             ("stall_s", self.stall_s),
+            ("read_bytes_per_s_min", self.read_bytes_per_s_min),
+            ("unsent_bytes_max", self.unsent_bytes_max as u64),
             ("timeout_s", self.timeout_s),
             ("listener_events_max", self.listener_events_max as u64),
             ("listener_bytes_max", self.listener_bytes_max as u64),

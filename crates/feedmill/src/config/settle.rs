@@ -24,6 +24,8 @@ pub const STAGES: [&str; 9] = [
 pub struct Settle {
     /// Records parked at once; one more and the oldest is buried.
     pub parked_max: usize,
+    /// Bytes of parked records; beyond them the oldest are dead letters.
+    pub parked_bytes_max: u64,
     /// Days that a dead letter is kept; 0 keeps it until something else closes it.
     pub dead_days: u32,
     /// Bytes of dead letters kept; beyond them the oldest are forgotten.
@@ -56,6 +58,7 @@ impl Default for Settle {
     fn default() -> Self {
         Self {
             parked_max: 100_000,
+            parked_bytes_max: 256 << 20,
             dead_days: 90,
             dead_bytes_max: 256 << 20,
             dead_alert: 100,
@@ -74,6 +77,9 @@ impl Settle {
             format!("{url:?} is not an http or https address")
         });
         found.unless(self.parked_max > 0, "settle.parked_max", || {
+            "must be at least 1".into()
+        });
+        found.unless(self.parked_bytes_max > 0, "settle.parked_bytes_max", || {
             "must be at least 1".into()
         });
         found.unless(self.dead_bytes_max > 0, "settle.dead_bytes_max", || {

@@ -190,6 +190,8 @@ pub struct Store {
     pub cache_mib: u32,
     /// Changes kept for branches that draw from the outbox.
     pub outbox_max: u64,
+    /// Bytes of them.
+    pub outbox_bytes_max: u64,
     /// How large the write-ahead log may grow before it is cut back, in MiB.
     pub wal_mib_max: u64,
 }
@@ -201,6 +203,7 @@ impl Default for Store {
             readers: NonZeroUsize::MIN.saturating_add(3),
             cache_mib: 64,
             outbox_max: 1_000_000,
+            outbox_bytes_max: 512 << 20,
             wal_mib_max: 512,
         }
     }
@@ -227,6 +230,9 @@ impl Store {
         match engine {
             "sqlite" if self.wal_mib_max == 0 => {
                 found.add("store.wal_mib_max", "must be at least 1");
+            }
+            "sqlite" if self.outbox_bytes_max == 0 => {
+                found.add("store.outbox_bytes_max", "must be at least 1");
             }
             "sqlite" => {}
             "postgres" | "postgresql" => found.add(
@@ -269,6 +275,12 @@ pub struct Intake {
     pub turn_max: usize,
     /// Records that wait in the store at most; above it the socket is not read.
     pub spill_max: usize,
+    /// Bytes of them; above it the socket is not read.
+    pub spill_bytes_max: u64,
+    /// Bytes of frames kept for one account until its repository is fetched; what is beyond it the repository brings.
+    pub held_account_bytes_max: u64,
+    /// Bytes of frames kept for all such accounts.
+    pub held_bytes_max: u64,
     /// Events in one transaction at most.
     pub batch_max: usize,
     /// Bytes of events in one transaction at most, unless one alone is larger.
@@ -326,6 +338,9 @@ impl Default for Intake {
             pending_bytes_max: 64_000_000,
             turn_max: 10_000,
             spill_max: 1_000_000,
+            spill_bytes_max: 1 << 30,
+            held_account_bytes_max: 16 << 20,
+            held_bytes_max: 256 << 20,
             batch_max: 10_000,
             batch_bytes_max: 16_000_000,
             flush_ms: 20,
@@ -361,6 +376,10 @@ impl Intake {
             ("batch_bytes_max", self.batch_bytes_max),
             ("turn_max", self.turn_max),
             ("spill_max", self.spill_max),
+            (
+                "spill_bytes_max",
+                usize::try_from(self.spill_bytes_max).unwrap_or(usize::MAX),
+            ),
             ("batch_max", self.batch_max),
             ("frame_bytes_max", self.frame_bytes_max),
             ("record_bytes_max", self.record_bytes_max),

@@ -14,6 +14,8 @@ use super::batch::Batch;
 use super::load::{key, load};
 use super::{Fanout, Waiting};
 use crate::clock::Clock;
+use crate::condition::Condition;
+use crate::status::health::Health;
 use crate::store::{Change, StoreError};
 
 /// Changes drawn at once.
@@ -37,6 +39,8 @@ pub struct Drawer {
     settings: Settings,
     waiting: Waiting,
     is_loaded: bool,
+    /// When the metrics were set last.
+    gauged_us: i64,
 }
 
 impl Drawer {
@@ -52,41 +56,55 @@ impl Drawer {
             settings,
             waiting,
             is_loaded: false,
+            gauged_us: i64::MIN / 2,
         }
     }
 
     /// The thread.
-    pub fn run(mut self, clock: &Clock, stop: &AtomicBool) {
-        let mut told_us = i64::MIN / 2;
+    pub fn run(mut self, clock: &Clock, mut health: Health, stop: &AtomicBool) {
         let fanout = Arc::clone(&self.fanout);
         let stopped = || stop.load(Ordering::Relaxed);
+        let enough = || stopped() || fanout.registering.load(Ordering::Acquire);
         while !stopped() {
-            if let Err(cause) = self.load(&stopped) {
-                error!(%cause, "timelines cannot be loaded; the store answers, and they will try again");
-                fanout.store.wait(i64::MAX, FAILED_PAUSE, &stopped);
-                continue;
-            }
-            let enough = || stopped() || fanout.registering.load(Ordering::Acquire);
-            fanout.store.wait(fanout.position(), PATIENCE, &enough);
-            while !stopped() {
-                let now_us = clock.now_us();
-                let drawn = self.step(now_us);
-                if now_us - told_us >= TELL_US {
-                    told_us = now_us;
-                    self.fanout.gauges.tell(self.timelines.stats());
-                }
-                match drawn {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(cause) => {
-                        // Until it is drawn again, cold and store answers stay exact at an older position.
-                        error!(%cause, "timelines cannot draw; they will try again");
-                        fanout.store.wait(i64::MAX, FAILED_PAUSE, &stopped);
-                        break;
-                    }
+            let loaded = self.load(&stopped);
+            match loaded.and_then(|()| self.follow(clock, &mut health, &stopped)) {
+                Ok(()) => fanout.store.wait(fanout.position(), PATIENCE, &enough),
+                Err(cause) => {
+                    // While they are loaded the store answers; else cold and store answers stay exact
+                    // at an older position.
+                    let condition = match fanout.loading.is_loading() {
+                        true => Condition::ConsumerFailing,
+                        false => Condition::TimelinesStuck,
+                    };
+                    error!(%cause, ?condition, "changes are not applied to timelines; they will try again");
+                    health.fails_as(condition, &cause);
+                    fanout.store.wait(i64::MAX, FAILED_PAUSE, &stopped);
                 }
             }
         }
+    }
+
+    /// Applies changes until there are none.
+    fn follow(
+        &mut self,
+        clock: &Clock,
+        health: &mut Health,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(), StoreError> {
+        while !stopped() {
+            let now_us = clock.now_us();
+            let more = self.step(now_us);
+            if now_us - self.gauged_us >= TELL_US {
+                self.gauged_us = now_us;
+                self.fanout.gauges.tell(self.timelines.stats());
+            }
+            let more = more?;
+            health.works();
+            if !more {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Loads the timelines unless they are, and applies what changed meanwhile; then they answer.

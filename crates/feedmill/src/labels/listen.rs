@@ -24,6 +24,7 @@ use crate::pause::{Pauses, chance};
 use crate::reach::fetch::FetchError;
 use crate::source::hear::{ANSWER_MAX, Unheard, hear};
 use crate::source::socket;
+use crate::status::health::Health;
 use crate::store::StoreError;
 
 /// Listens to one labeler.
@@ -33,6 +34,7 @@ pub struct Listener {
     pub labels: Arc<Labels>,
     pub resolver: Arc<Resolver>,
     pub intake: Intake,
+    pub health: Health,
 }
 
 /// Why a connection ended.
@@ -67,7 +69,7 @@ enum Said {
 
 impl Listener {
     /// Listens until `stop` is set.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut pauses = Pauses::new(
             Duration::from_millis(self.intake.reconnect_ms),
             Duration::from_millis(self.intake.reconnect_ms_max),
@@ -81,6 +83,7 @@ impl Listener {
             let Err(error) = ended;
             let error = crate::check::chain(&error);
             warn!(labeler = self.source.did, error, "labels ended");
+            self.health.fails(error);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 _ = stop.changed() => return,
@@ -88,9 +91,11 @@ impl Listener {
         }
     }
 
-    async fn connection(&self, pauses: &mut Pauses) -> Result<std::convert::Infallible, Ended> {
+    async fn connection(&mut self, pauses: &mut Pauses) -> Result<std::convert::Infallible, Ended> {
         let (endpoint, key) = self.place().await?;
         let cursor = self.labels.cursor(&self.source.did)?;
+        // Says whether the file can be written, before anything is asked for.
+        self.keep(cursor, Vec::new()).await?;
         let address = format!("{endpoint}/xrpc/com.atproto.label.subscribeLabels?cursor={cursor}")
             .replacen("http", "ws", 1);
         let bytes_max = self.intake.frame_bytes_max;
@@ -107,6 +112,7 @@ impl Listener {
         let connected = tokio::time::timeout(ANSWER_MAX, connecting).await;
         let mut socket = connected.map_err(|_| Ended::Unanswered)??;
         info!(labeler = self.source.did, cursor, "listening to labels");
+        self.health.works();
         loop {
             // A labeler may have nothing to say for days.
             let heard = hear(&mut socket, self.intake.silence_s_max, true).await?;

@@ -35,6 +35,7 @@ use tracing::error;
 
 use crate::config;
 use crate::fanout::Fanout;
+use crate::status::health::Health;
 use crate::store::change::Drawn;
 use crate::store::routes::Routes;
 use crate::store::{Change, Plan, SharedStore, StoreError};
@@ -148,14 +149,18 @@ impl Live {
     }
 
     /// The thread: draws until told to stop.
-    pub fn run(&self) {
+    pub fn run(&self, mut health: Health) {
         let stopped = || *self.stop.borrow();
         while !stopped() {
             let position = self.hub.lock().position;
             self.store.wait(position, PATIENCE, &stopped);
-            if let Err(cause) = self.step() {
-                error!(%cause, "live news cannot be drawn; trying again");
-                self.store.wait(i64::MAX, FAILED_PAUSE, &stopped);
+            match self.step() {
+                Ok(()) => health.works(),
+                Err(cause) => {
+                    error!(%cause, "live news cannot be drawn; trying again");
+                    health.fails(&cause);
+                    self.store.wait(i64::MAX, FAILED_PAUSE, &stopped);
+                }
             }
         }
     }

@@ -56,6 +56,8 @@ pub(super) enum Failed {
     NotGiven,
     #[error("repository")]
     Repository(#[from] RepositoryError),
+    #[error("its repository is older than what its stream said; it is fetched again")]
+    Behind,
     #[error("store")]
     Store(#[from] StoreError),
     #[error("the blocking task ended early")]
@@ -210,6 +212,9 @@ impl Resync {
             crash::point("resync.before-commit");
             attempts += 1;
             match self.store.commit(self.batch(items)) {
+                Ok(committed) if committed.broken.iter().any(|broken| broken == did) => {
+                    return Err(Failed::Behind);
+                }
                 Ok(_) => return Ok(records),
                 Err(error) if error.passes() && attempts < STALE_MAX => {}
                 Err(error) => return Err(error.into()),

@@ -9,6 +9,7 @@ use tracing::info;
 
 use super::opening::Door;
 use super::{River, Start, StartError};
+use crate::condition::Condition;
 use crate::config::Config;
 use crate::fanout::Fanout;
 use crate::identity::Resolver;
@@ -89,6 +90,7 @@ impl River {
                 labels: Arc::clone(labels),
                 resolver: Arc::clone(resolver),
                 intake: config.intake.clone(),
+                health: self.health(Condition::LabelsFailing, &source.did),
             };
             let listening = listener.run(self.stop_sources.subscribe());
             self.sources.push(tokio::spawn(listening));

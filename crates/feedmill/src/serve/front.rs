@@ -32,10 +32,10 @@ use tower_service::Service;
 use super::allowed_hosts::AllowedHosts;
 use super::caller::Caller;
 use super::error::XrpcError;
-use super::line::Answers;
+use super::line::{Answers, Closing};
 use super::methods::handler::Handler;
 use super::rate::{self, Asker, Client, Standing};
-use super::{Server, xrpc};
+use super::{Server, unsent, xrpc};
 use crate::metrics as names;
 
 /// Anybody's page may ask and read everything.
@@ -183,6 +183,8 @@ async fn bounded<F: Future<Output = Response>>(
         slot => slot.unwrap_or_default(),
     };
     let begun = Instant::now();
+    let closing = request.extensions().get::<Closing>();
+    let closing = closing.map_or_else(Arc::default, |closing| Arc::clone(&closing.0));
     let meter = server.meters.of(request.uri().path());
     let packing = Packing::of(request.headers());
     let writes = !matches!(*request.method(), Method::GET | Method::HEAD);
@@ -194,6 +196,7 @@ async fn bounded<F: Future<Output = Response>>(
         Err(_) => XrpcError::slow().into_response(),
     };
     meter.count(response.status(), begun.elapsed());
+    let response = unsent::reserve(response, &server.unsent, address, closing);
     match packing {
         Some(packing) => packing.pack(response).await,
         None => response,

@@ -4,18 +4,16 @@
 //! Out:   requests with their peer's address; connections closed in time.
 //! Never: more than `connections_max` at once; headers longer than
 //!        `header_bytes_max` or slower than `header_s`; a client that leaves
-//!        what we sent unread for longer than `stall_s`, or more of it than
-//!        `SEND_BYTES_MAX` and what hyper keeps (`header_bytes_max`).
+//!        what we sent unread for longer than `stall_s` or reads slower than
+//!        `read_bytes_per_s_min` (`patience`), or keeps more of the system's memory
+//!        than `SEND_BYTES_MAX`.
 //!
 //! Where there is no place for a new connection, an idle one of the address that
 //! has most of them is closed for it (`connections`).
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -26,20 +24,17 @@ use axum::response::Response;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use metrics::counter;
 use rustix::net::sockopt::set_socket_send_buffer_size;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::Sleep;
 use tower_service::Service as _;
 use tracing::warn;
 
 use super::connections::{Connections, Open, Place};
+use super::patience::{Client, Patience};
 use super::{descriptors, rate};
 use crate::config;
-use crate::metrics as names;
 
 /// Pause after a failed accept: the system is out of something, most likely descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -79,7 +74,10 @@ pub async fn run(
     http.timer(TokioTimer::new())
         .header_read_timeout(Duration::from_secs(settings.header_s))
         .max_buf_size(settings.header_bytes_max);
-    let stall = Duration::from_secs(settings.stall_s);
+    let patience = Patience::new(
+        Duration::from_secs(settings.stall_s),
+        settings.read_bytes_per_s_min,
+    );
     let mut lines = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -96,7 +94,7 @@ pub async fn run(
             stop: stop.clone(),
             state: place.state(),
         };
-        lines.spawn(line.serve(Stalling::new(stream, stall, place)));
+        lines.spawn(line.serve(Client::new(stream, patience, place)));
         while lines.try_join_next().is_some() {}
     }
     drop(listener);
@@ -134,7 +132,7 @@ struct Line<A> {
 }
 
 impl<A: Answers> Line<A> {
-    async fn serve(mut self, stream: Stalling) {
+    async fn serve(mut self, stream: Client) {
         let (answers, peer, state) = (self.answers, self.peer, self.state);
         let closing = Closing(Arc::clone(&state.1.closing));
         let close = Arc::clone(&closing.0);
@@ -180,92 +178,5 @@ fn body(incoming: Incoming) -> Body {
     match incoming.is_end_stream() {
         true => Body::empty(),
         false => Body::new(incoming),
-    }
-}
-
-/// A stream whose writes fail if the other side does not read for too long.
-struct Stalling {
-    stream: TcpStream,
-    patience: Duration,
-    waiting: Option<Pin<Box<Sleep>>>,
-    /// Kept as long as the stream is, whoever has it by then.
-    _place: Place,
-}
-
-impl Stalling {
-    fn new(stream: TcpStream, patience: Duration, place: Place) -> Self {
-        Self {
-            stream,
-            patience,
-            waiting: None,
-            _place: place,
-        }
-    }
-
-    /// Passes a finished write on, and gives up one that waits too long.
-    fn bounded<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        poll: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if poll.is_ready() {
-            self.waiting = None;
-            return poll;
-        }
-        let patience = self.patience;
-        let waiting = self
-            .waiting
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        match waiting.as_mut().poll(context) {
-            Poll::Ready(()) => {
-                counter!(names::LIMITED, "by" => "stall").increment(1);
-                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-            }
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-impl AsyncRead for Stalling {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Stalling {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let poll = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.bounded(context, poll)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let poll = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.bounded(context, poll)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let poll = Pin::new(&mut self.stream).poll_flush(context);
-        self.bounded(context, poll)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let poll = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.bounded(context, poll)
     }
 }

@@ -53,6 +53,7 @@ pub mod operator;
 mod page;
 // Query parameters.
 pub mod params;
+mod patience;
 mod permits;
 mod profile;
 mod rate;
@@ -65,6 +66,7 @@ mod slots;
 // What is answered before there is a server.
 pub mod starting;
 mod subscribe;
+mod unsent;
 mod xrpc;
 
 use std::sync::Arc;
@@ -72,6 +74,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use replicate::memory_pool::MemoryPool;
 
 use crate::clock::Clock;
 use crate::config::{self, Config};
@@ -135,6 +138,8 @@ pub struct Server {
     page_scan_max: usize,
     limits: Arc<limits::Limits>,
     slots: slots::Slots,
+    /// What answers take until their readers took them.
+    unsent: Arc<MemoryPool>,
     /// Who may read the store, and who may write.
     reads: Arc<permits::Permits>,
     writes: Arc<permits::Permits>,
@@ -205,6 +210,7 @@ impl Server {
             table,
             page_scan_max: config.timelines.page_scan_max,
             slots: slots::Slots::new(Arc::clone(&limits)),
+            unsent: unsent::pool(config.serve.unsent_bytes_max),
             reads: permits::Permits::new(
                 "reads",
                 config.store.readers.get(),

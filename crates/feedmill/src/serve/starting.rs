@@ -94,16 +94,18 @@ impl Starting {
     }
 
     /// The process is there and not ready: every series with the value it begins with.
-    fn metrics() -> Response {
+    fn metrics(doing: Doing) -> Response {
         metrics::gauge!(names::READY).set(0.0);
+        let waits = matches!(doing, Doing::Standby);
+        metrics::gauge!(names::STANDBY).set(f64::from(u8::from(waits)));
         names::recorder().render().into_response()
     }
 
     fn early(&self, path: &str) -> Response {
-        if path == "/metrics" {
-            return Self::metrics();
-        }
         let doing = *self.doing.lock();
+        if path == "/metrics" {
+            return Self::metrics(doing);
+        }
         let problem = json!({
             "code": doing.code(), "blocking": true, "detail": doing.detail(), "advice": doing.advice(),
         });

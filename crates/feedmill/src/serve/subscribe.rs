@@ -29,6 +29,7 @@ use super::caller::Caller;
 use super::error::XrpcError;
 use super::line::Closing;
 use super::params::Params;
+use super::unsent::Counted;
 use super::{Server, body, cursor, ending, feed, first_read, following};
 use crate::live::{Ear, Entry, ListenError, Listening, News, Next, Told};
 use crate::store::batch::{Batch, Item};
@@ -289,6 +290,7 @@ impl Walk {
             .header(header::CACHE_CONTROL, "no-cache")
             // nginx would hold events back until a buffer is full.
             .header("x-accel-buffering", "no")
+            .extension(Counted)
             .body(Body::from_stream(body))
             .map_err(|_| XrpcError::internal())
     }

@@ -145,6 +145,7 @@ impl Status {
         }
         let ready = condition::is_ready(&problems);
         gauge!(names::READY).set(f64::from(u8::from(ready)));
+        gauge!(names::STANDBY).set(0.0); // it has started
     }
 
     fn set_ingestion(&self, now_us: Micros) {
@@ -166,6 +167,15 @@ impl Status {
         gauge!(names::DEAD_BYTES).set(measured.waiting.dead_bytes as f64);
         gauge!(names::PARKED).set(measured.waiting.parked as f64);
         gauge!(names::UNMERGED).set(measured.unmerged as f64);
+        let waiting = &measured.waiting;
+        for (queue, bytes) in [
+            ("pending", waiting.pending_bytes),
+            ("parked", waiting.parked_bytes),
+            ("held", waiting.held_bytes),
+            ("outbox", waiting.outbox_bytes),
+        ] {
+            gauge!(names::QUEUE_BYTES, "queue" => queue).set(bytes as f64);
+        }
         if let Some(free) = measured.free_bytes {
             gauge!(names::DISK_FREE).set(free as f64);
         }
@@ -204,6 +214,7 @@ pub fn begin(config: &Config) {
     }
     for name in [
         names::READY,
+        names::STANDBY,
         names::LAG,
         names::COMMIT_AGE,
         names::MEASURED_AGE,
@@ -226,7 +237,7 @@ pub fn begin(config: &Config) {
     for kind in ["documents", "handles"] {
         nothing(gauge!(names::IDENTITY_BYTES, "kind" => kind));
     }
-    for queue in ["intake", "listeners"] {
+    for queue in ["intake", "listeners", "pending", "parked", "held", "outbox"] {
         nothing(gauge!(names::QUEUE_BYTES, "queue" => queue));
     }
     for what in ["reads", "writes"] {

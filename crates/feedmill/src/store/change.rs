@@ -1,14 +1,9 @@
 //! What the other side of the watershed sees: changes, in commit order.
 
-use serde::Deserialize;
-
 use crate::clock::Micros;
 
 /// One change, as branches draw it. Replaying one changes nothing.
-///
-/// Files of an earlier version hold changes as JSON; that is all their reading from it is for.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(tag = "c", rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// A record is there, new or in a new version.
     Put {
@@ -17,9 +12,7 @@ pub enum Change {
         /// Happened just now; false for backfill, which never enters the live stream.
         live: bool,
         /// It stood elsewhere until now, or under other keys: who saw it go is told where it is.
-        #[serde(default)]
         moved: bool,
-        #[serde(default)]
         lanes: Vec<Published>,
     },
     /// A record is gone.
@@ -27,7 +20,6 @@ pub enum Change {
         record: i64,
         uri: String,
         /// Where it stood.
-        #[serde(default)]
         lanes: Vec<Published>,
     },
     /// A reader follows a key (or hides it, by the source's kind). One for each follow record.
@@ -44,7 +36,6 @@ pub enum Change {
         /// Happened just now; false for backfill.
         live: bool,
         /// The next change is of the same groups, and nobody may see one without the other.
-        #[serde(default)]
         continues: bool,
     },
     /// An account's records became visible or hidden.
@@ -56,7 +47,7 @@ pub enum Change {
 }
 
 /// A target record's place in a lane.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
     pub lane: i64,
     pub time_us: Micros,
@@ -65,7 +56,7 @@ pub struct Published {
 }
 
 /// A group's place in a merged lane.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grouped {
     /// Its first record.
     pub record: i64,

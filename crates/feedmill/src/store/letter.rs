@@ -1,5 +1,7 @@
 //! Dead letters as they are asked for, and what became of a record that was tried again.
 
+use decide::accounting::Outcome;
+
 use crate::clock::Micros;
 
 /// Which dead letters, newest first.
@@ -69,6 +71,19 @@ pub enum Fate {
     Discarded,
     /// There is no such dead letter.
     Gone,
+}
+
+impl From<Outcome> for Fate {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Applied => Self::Applied,
+            Outcome::Repeated => Self::Repeated,
+            Outcome::Superseded => Self::Superseded,
+            Outcome::Dead => Self::Buried,
+            // A record that is tried again is put off for nothing but another record.
+            Outcome::Parked | Outcome::Pending | Outcome::Held | Outcome::Filtered => Self::Parked,
+        }
+    }
 }
 
 impl Fate {

@@ -192,6 +192,14 @@ pub struct Waiting {
     pub dead_since_us: Option<crate::clock::Micros>,
     /// Records that wait in queues.
     pub pending: i64,
+    /// Bytes of them.
+    pub pending_bytes: i64,
+    /// Bytes of parked records.
+    pub parked_bytes: i64,
+    /// Bytes of frames held for accounts out of step.
+    pub held_bytes: i64,
+    /// Bytes of changes kept for branches.
+    pub outbox_bytes: i64,
 }
 
 /// Numbers for the operator.

@@ -22,7 +22,7 @@ use super::ladder::{Ladder, Steps};
 use super::merged::{Merged, MergedTarget, Part};
 use super::need::Needs;
 use super::page::Rung;
-use super::queue::Queues;
+use super::queue::{self, Queues};
 use super::rule::Rule;
 
 /// A lane's number in the plan.
@@ -200,6 +200,11 @@ pub struct Plan {
     pub queues: Queues,
     /// Records parked at once.
     pub parked_max: usize,
+    /// Bytes of them.
+    pub parked_bytes_max: u64,
+    /// Bytes of frames held for accounts out of step, of each and of all.
+    pub held_account_bytes_max: u64,
+    pub held_bytes_max: u64,
     /// Bytes of dead letters kept.
     pub dead_bytes_max: u64,
     rules: BTreeMap<String, Vec<Rule>>,
@@ -233,8 +238,11 @@ impl Plan {
     pub fn new(config: &Config) -> Self {
         let mut plan = Self {
             needs: Needs::new(config),
-            queues: Queues::new(config),
+            queues: queue::queues(config),
             parked_max: config.settle.parked_max,
+            parked_bytes_max: config.settle.parked_bytes_max,
+            held_account_bytes_max: config.intake.held_account_bytes_max,
+            held_bytes_max: config.intake.held_bytes_max,
             times: times(config),
             dead_bytes_max: config.settle.dead_bytes_max,
             ..Self::default()

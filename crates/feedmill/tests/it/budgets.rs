@@ -139,11 +139,17 @@ async fn frames_for_a_store_that_stalls_are_bounded_in_bytes_and_none_is_lost() 
 
 /// Begins to listen, and reads no more than the first answer.
 fn deaf(address: &str, actor: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(address).unwrap();
     let actor = actor.replace('%', "%25");
+    let path = format!("/xrpc/com.example.subscribeFeed?feed=timeline&actor={actor}");
+    unread(address, &path, "accept: text/event-stream\r\n")
+}
+
+/// Asks, and reads no more than that it is answered.
+pub(crate) fn unread(address: &str, path: &str, headers: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
-        "GET /xrpc/com.example.subscribeFeed?feed=timeline&actor={actor} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n"
     )
     .unwrap();
     let mut answer = [0; 12];
@@ -191,6 +197,57 @@ async fn readers_of_events_who_do_not_read_take_no_more_bytes_than_allowed() {
     );
     let page: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
     assert!(page["records"].as_array().is_some_and(|it| !it.is_empty()));
+    network.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_of_pages_who_do_not_read_take_no_more_bytes_than_allowed() {
+    const BYTES_MAX: usize = 16_000_000;
+    const DEAF: usize = 300;
+    let network = bed::network(67, NetworkOptions::default()).await;
+    network.emit(100);
+    let (author, reader) = followed(&network);
+    let limits = format!("unsent_bytes_max = {BYTES_MAX}\nstall_s = 3600\nbind = ");
+    let home = Home::new(&network, &[("bind = ", &limits)]);
+    let mut life = Life::begin("run", &home.file, None);
+    for number in 0..20 {
+        network.utter(author, vec![large_post(number, LARGE)]);
+    }
+    let settled = home.settled(network.last_seq(), &mut [&mut life]).await;
+    settled.expect("it lives");
+    let reader = reader.replace('%', "%25");
+    let path = format!("/xrpc/com.example.getFeed?feed=timeline&actor={reader}&limit=100");
+    let whole = async || {
+        let answer = reqwest::get(format!("http://{}{path}", home.address)).await;
+        let page: Value = answer.unwrap().json().await.unwrap();
+        let records = page["records"].as_array().unwrap();
+        let large = records.iter().filter(|it| it.to_string().len() > LARGE);
+        assert!(large.count() >= 19, "a page of almost 2 MB");
+    };
+    whole().await;
+    let before = peak_bytes(life.process());
+    let mut streams = Vec::new();
+    for headers in ["", "accept-encoding: gzip\r\n"] {
+        for _ in 0..DEAF / 2 {
+            streams.push(unread(&home.address, &path, headers));
+            let waiting = metric(&home.address, "feedmill_queue_bytes{queue=\"answers\"}").await;
+            assert!(waiting <= BYTES_MAX as f64, "{waiting} bytes wait");
+        }
+        // Who reads is answered, whoever does not.
+        whole().await;
+    }
+    // What they asked for is 600 MB.
+    let grown = peak_bytes(life.process()) - before;
+    assert!(grown < 100 << 20, "{grown} bytes more than before");
+    let closed = metric(&home.address, "feedmill_http_limited_total{by=\"answers\"}").await;
+    let kept = BYTES_MAX / (19 * LARGE);
+    assert!(
+        closed >= (DEAF / 2 - kept) as f64,
+        "{closed} were closed for others"
+    );
+    drop(streams);
+    let line = "feedmill_queue_bytes{queue=\"answers\"}";
+    until_async(async || metric(&home.address, line).await == 0.0).await;
     network.stop().await;
 }
 

@@ -216,3 +216,36 @@ fn a_labeler_with_nothing_to_say_is_listened_to_all_the_same() {
     assert_eq!(speaker.labeler.cursors(), [0], "over one connection");
     assert!(!app.logged().contains("labels ended"), "{}", app.logged());
 }
+
+/// Waits until `/ready` names labels that fail, or does not any more; the process stays ready.
+fn labels_fail(app: &App, fail: bool) {
+    let begun = std::time::Instant::now();
+    loop {
+        let (status, answer) = app.get("/ready");
+        assert_eq!(status, 200, "{answer}");
+        let mut problems = answer["problems"].as_array().unwrap().iter();
+        if problems.any(|problem| problem["code"] == "labels_failing") == fail {
+            return;
+        }
+        assert!(begun.elapsed() < crate::bed::PATIENCE, "{fail}: {answer}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn labels_that_cannot_be_kept_are_named_until_they_are() {
+    let speaker = Speaker::start();
+    let app = world(&speaker);
+    heard(&app, &speaker);
+    labels_fail(&app, false);
+    let file = app.folder().join("store.labels.db");
+    let other = rusqlite::Connection::open(&file).unwrap();
+    other.busy_timeout(crate::bed::PATIENCE).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    speaker.say(POST, "spam", |_| {});
+    labels_fail(&app, true);
+    other.execute_batch("ROLLBACK").unwrap();
+    labels_fail(&app, false);
+    heard(&app, &speaker);
+    assert_eq!(words(&app, None).0, ["spam"]);
+}

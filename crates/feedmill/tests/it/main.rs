@@ -108,5 +108,6 @@ mod tidy;
 mod two_processes;
 mod values;
 mod verify;
+mod waiting_bytes;
 mod wal;
 mod walks;

@@ -419,7 +419,7 @@ fn above_spill_max_the_queues_are_worked_off_before_more_is_taken() {
         Arc::new(Rewind::default()),
         Arc::new(Status::default()),
     )
-    .spill_max(50);
+    .spill_max(50, u64::MAX);
     assert!(desk.accounting().pending > 50);
     intake.make_room(Clock::Wall.now_us()).unwrap();
     assert!((39..=50).contains(&desk.accounting().pending));

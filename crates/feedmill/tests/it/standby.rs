@@ -69,6 +69,7 @@ async fn a_second_ingester_is_on_standby_until_the_first_is_killed_and_then_take
     let scraped = scraped.unwrap().error_for_status().unwrap();
     let text = scraped.text().await.unwrap();
     assert!(text.contains("\nfeedmill_ready 0\n"), "{text}");
+    assert!(text.contains("\nfeedmill_standby 1\n"), "{text}");
     for one in feedmill::condition::Condition::ALL {
         let series = format!("feedmill_condition{{condition={:?}}} ", one.code());
         assert!(
@@ -81,6 +82,9 @@ async fn a_second_ingester_is_on_standby_until_the_first_is_killed_and_then_take
     network.emit(200);
     equal(&network, &two, since_us, &mut [&mut second]).await;
     assert_eq!(second.said("this one ingests now").len(), 1);
+    let scraped = reqwest::get(format!("http://{}/metrics", two.address)).await;
+    let text = scraped.unwrap().text().await.unwrap();
+    assert!(text.contains("\nfeedmill_standby 0\n"), "{text}");
     assert!(second.end().success());
 }
 

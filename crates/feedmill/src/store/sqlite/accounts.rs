@@ -72,8 +72,7 @@ impl<'a> Apply<'a> {
             } => self.identity(did, handle.as_deref(), *time_us)?,
             Item::Unopened(letter) => {
                 let kept = self.bury(letter)?;
-                *kept.outcome().counter(&mut self.tally) += 1;
-                self.tally.received += 1;
+                self.tally.receive(kept.outcome(), 1);
                 if kept.new && !letter.did.is_empty() {
                     self.distrust(&letter.did)?;
                 }
@@ -186,8 +185,8 @@ impl<'a> Apply<'a> {
             snapshot: false,
         };
         for op in &commit.ops {
-            match self.plan.queues.of(&op.collection) {
-                Some(queue) if !commit.was_held => self.queue(queue, author, stamp, op)?,
+            match self.plan.queues.by_collection.get(&op.collection) {
+                Some(&queue) if !commit.was_held => self.queue(queue, author, stamp, op)?,
                 _ => self.op(author, stamp, op)?,
             }
         }
@@ -248,32 +247,9 @@ impl<'a> Apply<'a> {
         Ok(key)
     }
 
-    fn count_filtered(&mut self, commit: &Commit) {
+    pub(super) fn count_filtered(&mut self, commit: &Commit) {
         self.tally.filtered += commit.filtered as i64;
         self.tally.received += commit.filtered as i64;
-    }
-
-    fn hold(&mut self, key: i64, known: &Known, commit: &Commit) -> Result<(), Error> {
-        if known.repair != HOLDING {
-            self.mark(key, &commit.did, HOLDING)?;
-        }
-        if commit.ops.is_empty() {
-            self.count_filtered(commit); // nothing in it to keep; the snapshot brings its revision
-            return Ok(());
-        }
-        let units = commit.ops.len() as i64 + commit.filtered as i64;
-        let added = self
-            .tx
-            .prepare_cached("INSERT OR IGNORE INTO held (account, source, units, rev, frame) VALUES (?1, ?2, ?3, ?4, ?5)")?
-            .execute(params![key, self.source, units, commit.rev.cast_signed(), &*commit.frame])?;
-        let counter = if added == 1 {
-            &mut self.tally.held
-        } else {
-            &mut self.tally.repeated
-        };
-        *counter += units;
-        self.tally.received += units;
-        Ok(())
     }
 
     pub(super) fn mark(&mut self, key: i64, did: &str, repair: i64) -> Result<(), Error> {
@@ -317,11 +293,7 @@ impl<'a> Apply<'a> {
 
     fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), Refusal> {
         let key = self.memory.key(self.tx, &snapshot.did)?;
-        let held: i64 = self
-            .tx
-            .prepare_cached("SELECT count(*) FROM held WHERE account = ?1")?
-            .query_row([key], |row| row.get(0))?;
-        if held != snapshot.held as i64 {
+        if self.count_held(key)? != snapshot.held as i64 {
             return Err(Refusal::Stale);
         }
         let known = self.known(key)?.unwrap_or_default();
@@ -344,12 +316,18 @@ impl<'a> Apply<'a> {
             let (rev, data) = (snapshot.rev, snapshot.data.map(mark));
             self.memory.tips.to(key, Tip { rev, data });
         }
+        // One that is older than a frame that was dropped is not complete: the account stays due.
+        let complete = self.end_dropped(key, snapshot.rev)?;
+        let repair = if complete { IN_STEP } else { DUE };
         self.tx
             .prepare_cached(
-                "INSERT INTO account (key, snapshot, repair, covered) VALUES (?1, ?2, 0, ?3)
-                 ON CONFLICT (key) DO UPDATE SET snapshot = max(snapshot, ?2), repair = 0, covered = ?3",
+                "INSERT INTO account (key, snapshot, repair, covered) VALUES (?1, ?2, ?4, ?3)
+                 ON CONFLICT (key) DO UPDATE SET snapshot = max(snapshot, ?2), repair = ?4, covered = ?3",
             )?
-            .execute(params![key, snapshot.rev.cast_signed(), self.ids.layout])?;
+            .execute(params![key, snapshot.rev.cast_signed(), self.ids.layout, repair])?;
+        if !complete {
+            self.broken.push(snapshot.did.clone());
+        }
         self.first_read_done(&snapshot.did)?;
         self.fetch_ended(&snapshot.did)?;
         // The frames follow in this batch; those that still do not fit are held anew.
@@ -510,16 +488,7 @@ impl<'a> Apply<'a> {
             .execute(params![key, known.tip.rev.cast_signed()])?;
         self.end_parked(key, u64::MAX >> 1, &|_, _| false)?;
         self.close_account(did)?;
-        let units: Option<i64> = self
-            .tx
-            .prepare_cached("SELECT sum(units) FROM held WHERE account = ?1")?
-            .query_row([key], |row| row.get(0))?;
-        self.moves.held -= units.unwrap_or(0);
-        self.moves.superseded += units.unwrap_or(0);
-        self.tx
-            .prepare_cached("DELETE FROM held WHERE account = ?1")?
-            .execute([key])?;
-        Ok(())
+        self.end_held(key)
     }
 
     fn identity(&mut self, did: &str, handle: Option<&str>, time_us: Micros) -> Result<(), Error> {

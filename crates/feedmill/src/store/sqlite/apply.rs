@@ -6,6 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use decide::accounting::Outcome;
+use decide::ids::Rev;
+use decide::version::{self, State};
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::derive::{self, Ids, Subject};
@@ -64,41 +67,6 @@ pub(super) struct Apply<'a> {
     pub(super) woken: Vec<Fate>,
 }
 
-/// What became of one operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Applied,
-    Repeated,
-    Superseded,
-    Parked,
-    Dead,
-}
-
-impl Outcome {
-    /// The counter of an outcome.
-    pub(super) fn counter(self, counters: &mut Accounting) -> &mut i64 {
-        match self {
-            Self::Applied => &mut counters.applied,
-            Self::Repeated => &mut counters.repeated,
-            Self::Superseded => &mut counters.superseded,
-            Self::Parked => &mut counters.parked,
-            Self::Dead => &mut counters.dead,
-        }
-    }
-}
-
-impl From<Outcome> for Fate {
-    fn from(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::Applied => Self::Applied,
-            Outcome::Repeated => Self::Repeated,
-            Outcome::Superseded => Self::Superseded,
-            Outcome::Parked => Self::Parked,
-            Outcome::Dead => Self::Buried,
-        }
-    }
-}
-
 /// Whose operation it is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Author<'a> {
@@ -139,8 +107,7 @@ impl Apply<'_> {
     /// Applies one operation and counts it.
     pub(super) fn op(&mut self, author: Author<'_>, stamp: Stamp, op: &Op) -> Result<(), Error> {
         let outcome = self.decide(author, stamp, op)?;
-        *outcome.counter(&mut self.tally) += 1;
-        self.tally.received += 1;
+        self.tally.receive(outcome, 1);
         self.release()
     }
 
@@ -454,36 +421,21 @@ pub(super) fn settled(
     stamp: Stamp,
     verdict: &Verdict,
 ) -> Option<Outcome> {
-    let Some(old) = stored else {
-        let late = !stamp.snapshot && stamp.rev <= author.snapshot;
-        return late.then_some(Outcome::Superseded);
+    let stored = stored.map(|old| version::Stored {
+        rev: Rev(old.rev),
+        state: State::from_code(old.state),
+        cid: old.cid.as_deref(),
+    });
+    let (state, cid) = match verdict {
+        Verdict::Put(put) => (State::Live, put.cid.as_ref().map(|cid| &cid.as_bytes()[..])),
+        Verdict::Delete => (State::Deleted, None),
+        Verdict::Refused(_) => (State::Refused, None),
     };
-    if stamp.snapshot {
-        let same = match verdict {
-            Verdict::Put(put) => {
-                old.state == LIVE
-                    && put.cid.is_some()
-                    && put.cid.map(|cid| cid.as_bytes().to_vec()) == old.cid
-            }
-            Verdict::Delete => old.state != LIVE,
-            // The same bytes are one dead letter; others replace it.
-            Verdict::Refused(_) => old.state == REFUSED && stamp.rev <= old.rev,
-        };
-        if same {
-            return Some(Outcome::Repeated);
-        }
-    }
-    let refused_again = old.state == REFUSED && matches!(verdict, Verdict::Refused(_));
-    let deleted_again = old.state == DELETED && matches!(verdict, Verdict::Delete);
-    let live_again = old.state == LIVE && !matches!(verdict, Verdict::Delete);
-    if stamp.rev == old.rev {
-        // Deletes win ties; a refused record may be let in by a later check.
-        return match (old.state, verdict) {
-            _ if refused_again || deleted_again || live_again => Some(Outcome::Repeated),
-            (DELETED, _) => Some(Outcome::Superseded),
-            _ => None,
-        };
-    }
-    let older = stamp.rev < old.rev || (!stamp.snapshot && stamp.rev <= author.snapshot);
-    older.then_some(Outcome::Superseded)
+    let incoming = version::Incoming {
+        rev: Rev(stamp.rev),
+        state,
+        cid,
+        fetched: stamp.snapshot,
+    };
+    version::settled(stored, Rev(author.snapshot), incoming)
 }

@@ -10,10 +10,9 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, Error, params};
+use rusqlite::{Connection, Error};
 
 use super::memory::{IDS_MAX, Memory};
-use super::tip;
 use crate::store::plan::Plan;
 
 /// The collections of the plan that come over a network.
@@ -61,20 +60,4 @@ fn since(tx: &Connection) -> Result<BTreeMap<String, i64>, Error> {
     tx.prepare_cached("SELECT nsid, since FROM collection WHERE since > 0")?
         .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect()
-}
-
-/// Notes of the accounts of an older file whose histories count as whole: those that were fetched, and those whose
-/// chains have been followed. Nobody wrote down under which configuration, so they hold what was kept when the file
-/// is brought over.
-pub(super) fn take_over(tx: &Connection) -> Result<(), Error> {
-    tx.execute("UPDATE account SET covered = 1 WHERE snapshot > 0", [])?;
-    let mut in_step = tx.prepare("SELECT key FROM account WHERE snapshot = 0 AND repair = 0")?;
-    let keys = in_step.query_map([], |row| row.get(0))?;
-    for key in keys.collect::<Result<Vec<i64>, Error>>()? {
-        if tip::find(tx, key)?.data.is_some() {
-            tx.prepare_cached("UPDATE account SET covered = 1 WHERE key = ?1")?
-                .execute(params![key])?;
-        }
-    }
-    Ok(())
 }

@@ -10,10 +10,11 @@
 
 use std::collections::BTreeSet;
 
+use decide::accounting::Outcome;
 use rusqlite::{Connection, Error, OptionalExtension, Row, ToSql, params};
 use sha2::{Digest, Sha256};
 
-use super::apply::{Apply, Outcome, Place};
+use super::apply::{Apply, Place};
 use super::names::hash;
 use crate::clock::Micros;
 use crate::store::Waiting;
@@ -129,7 +130,9 @@ pub(super) fn waiting(connection: &Connection) -> Result<Waiting, Error> {
         .prepare_cached(
             "SELECT (SELECT count(*) FROM parked WHERE dead IS NULL),
                 (SELECT min(due) FROM parked WHERE due IS NOT NULL), (SELECT rows FROM size WHERE name = 'dead'),
-                (SELECT count(*) FROM pending), (SELECT rows FROM size WHERE name = 'dead bytes'), (SELECT min(time) FROM dead)",
+                (SELECT count(*) FROM pending), (SELECT rows FROM size WHERE name = 'dead bytes'), (SELECT min(time) FROM dead),
+                (SELECT rows FROM size WHERE name = 'pending bytes'), (SELECT rows FROM size WHERE name = 'parked bytes'),
+                (SELECT rows FROM size WHERE name = 'held bytes'), (SELECT rows FROM size WHERE name = 'outbox bytes')",
         )?
         .query_row([], |row| {
             Ok(Waiting {
@@ -139,6 +142,10 @@ pub(super) fn waiting(connection: &Connection) -> Result<Waiting, Error> {
                 pending: row.get(3)?,
                 dead_bytes: row.get(4)?,
                 dead_since_us: row.get(5)?,
+                pending_bytes: row.get(6)?,
+                parked_bytes: row.get(7)?,
+                held_bytes: row.get(8)?,
+                outbox_bytes: row.get(9)?,
             })
         })
 }

@@ -23,6 +23,7 @@ mod graph;
 mod group;
 mod head;
 pub(super) mod heartbeat;
+mod held;
 mod load;
 mod memory;
 mod names;
@@ -112,7 +113,7 @@ impl SqliteStore {
     pub(super) fn open(settings: &crate::config::Store, plan: Plan) -> Result<Self, StoreError> {
         let place = Place::of(&settings.url);
         let mut connection = place.connect(settings.cache_mib.saturating_mul(WRITER_CACHE))?;
-        schema::migrate(&mut connection).map_err(sql)?;
+        schema::create(&mut connection).map_err(sql)?;
         let ids = rebuild::align(&mut connection, &plan).map_err(sql)?;
         Self::start(settings, &place, connection, plan, ids)
     }

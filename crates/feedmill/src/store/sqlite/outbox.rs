@@ -10,6 +10,8 @@ use crate::store::change::{Change, Drawn};
 
 /// Bytes that a change takes, more or less.
 const CHANGE_BYTES: usize = 128;
+/// Bytes of a row beside its changes.
+const ROW_BYTES: i64 = 50;
 
 /// The newest position; 0 before the first change.
 pub(super) fn head(connection: &Connection) -> Result<i64, Error> {
@@ -26,9 +28,18 @@ pub(super) fn append(tx: &Connection, head: i64, changes: &[Change]) -> Result<i
         return Ok(head);
     }
     let last = head + changes.len() as i64;
+    let packed = packed(changes);
     tx.prepare_cached("INSERT INTO outbox (first, last, changes) VALUES (?1, ?2, ?3)")?
-        .execute(params![head + 1, last, packed(changes)])?;
+        .execute(params![head + 1, last, packed])?;
+    count_bytes(tx, ROW_BYTES + packed.len() as i64)?;
     Ok(last)
+}
+
+/// Counts bytes that came, or that went where `bytes` is negative.
+fn count_bytes(tx: &Connection, bytes: i64) -> Result<(), Error> {
+    tx.prepare_cached("UPDATE size SET rows = rows + ?1 WHERE name = 'outbox bytes'")?
+        .execute([bytes])?;
+    Ok(())
 }
 
 fn packed(changes: &[Change]) -> Vec<u8> {
@@ -39,12 +50,39 @@ fn packed(changes: &[Change]) -> Vec<u8> {
     bytes
 }
 
-/// Drops rows that lie wholly more than `keep` changes behind; the last row always stays.
-pub(super) fn trim(tx: &Connection, head: i64, keep: u64) -> Result<(), Error> {
-    let floor = head.saturating_sub(i64::try_from(keep).unwrap_or(i64::MAX));
-    if floor > 0 {
-        tx.prepare_cached("DELETE FROM outbox WHERE first < ?1 AND last < ?1 AND last < ?2")?
-            .execute(params![floor, head])?;
+/// How much is kept.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Keep {
+    pub(super) changes_max: u64,
+    pub(super) bytes_max: u64,
+}
+
+/// Drops the oldest rows: those that lie wholly more than `changes_max` behind, and those beyond `bytes_max`. The last
+/// row always stays.
+pub(super) fn trim(tx: &Connection, head: i64, keep: Keep) -> Result<(), Error> {
+    let floor = head.saturating_sub(i64::try_from(keep.changes_max).unwrap_or(i64::MAX));
+    let bytes_max = i64::try_from(keep.bytes_max).unwrap_or(i64::MAX);
+    let bytes: i64 = tx
+        .prepare_cached("SELECT rows FROM size WHERE name = 'outbox bytes'")?
+        .query_row([], |row| row.get(0))?;
+    let mut dropped = 0;
+    let mut below = None;
+    let mut oldest =
+        tx.prepare_cached("SELECT first, last, octet_length(changes) FROM outbox ORDER BY first")?;
+    let mut rows = oldest.query([])?;
+    while let Some(row) = rows.next()? {
+        let (first, last, length): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        if last >= head || (last >= floor && bytes - dropped <= bytes_max) {
+            break;
+        }
+        below = Some(first);
+        dropped += ROW_BYTES + length;
+    }
+    drop(rows);
+    if let Some(below) = below {
+        tx.prepare_cached("DELETE FROM outbox WHERE first <= ?1")?
+            .execute([below])?;
+        count_bytes(tx, -dropped)?;
     }
     Ok(())
 }
@@ -87,22 +125,6 @@ pub(super) fn draw(connection: &Connection, position: i64, limit: usize) -> Resu
         }
     }
     Ok(drawn)
-}
-
-/// Packs rows that hold their changes as JSON, as all did before.
-pub(super) fn pack_up(tx: &Connection) -> Result<(), Error> {
-    let mut rows = tx.prepare("SELECT first FROM outbox")?;
-    let rows: Vec<i64> = rows
-        .query_map([], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
-    let mut read = tx.prepare("SELECT changes FROM outbox WHERE first = ?1")?;
-    let mut write = tx.prepare("UPDATE outbox SET changes = ?2 WHERE first = ?1")?;
-    for first in rows {
-        let json: Vec<u8> = read.query_row([first], |row| row.get(0))?;
-        let changes: Vec<Change> = serde_json::from_slice(&json).map_err(|_| damaged())?;
-        write.execute(params![first, packed(&changes)])?;
-    }
-    Ok(())
 }
 
 fn damaged() -> Error {

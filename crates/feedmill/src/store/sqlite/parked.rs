@@ -9,18 +9,19 @@
 //! A row stays when its record is buried, with the number of the dead letter:
 //! that is how the dead are found when what they lacked arrives at last.
 
+use decide::accounting::Outcome;
+use decide::retry::parked_pause_us;
 use record::cid::Cid;
 use record::json;
 use record::value::Value;
 use rusqlite::{Error, OptionalExtension, params};
 
-use super::apply::{Apply, Author, Outcome, Place, REFUSED, Stamp, Stored, settled};
+use super::apply::{Apply, Author, Place, REFUSED, Stamp, Stored, settled};
 use super::derive;
 use super::names::{find_collection, hash};
 use super::{read, reference};
 use crate::clock::Micros;
 use crate::expression::Scope;
-use crate::settle::{Next, Trouble};
 use crate::store::Accounting;
 use crate::store::batch::{DeadLetter, Put, Verdict};
 use crate::store::letter::{Closed, Fate};
@@ -278,10 +279,7 @@ impl Apply<'_> {
         wait: Wait<'_>,
     ) -> Result<(), Error> {
         let key = need.target.key();
-        let pause_us = match Trouble::Early(key.clone()).next(0) {
-            Next::Park { pause_us, .. } | Next::Retry { pause_us } => pause_us,
-            Next::Bury { .. } => 0,
-        };
+        let pause_us = parked_pause_us(0).unwrap_or(0);
         let links = serde_json::to_string(&put.links).unwrap_or_default();
         let seen_us = put.seen_us.unwrap_or(i64::MAX).min(self.seen_us());
         self.tx
@@ -345,28 +343,36 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Buries the oldest until no more wait than may.
+    /// Dead-letters the oldest until no more wait than may, in number and in bytes.
     pub(super) fn bury_excess(&mut self) -> Result<(), Error> {
         if !std::mem::take(&mut self.parked_some) {
             return Ok(());
         }
-        let waiting: i64 = self
+        let rows_max = i64::try_from(self.plan.parked_max).unwrap_or(i64::MAX);
+        let bytes_max = i64::try_from(self.plan.parked_bytes_max).unwrap_or(i64::MAX);
+        let mut waiting: i64 = self
             .tx
             .prepare_cached("SELECT count(*) FROM parked WHERE dead IS NULL")?
             .query_row([], |row| row.get(0))?;
-        let excess = waiting - i64::try_from(self.plan.parked_max).unwrap_or(i64::MAX);
-        if excess <= 0 {
-            return Ok(());
+        loop {
+            let bytes: i64 = self
+                .tx
+                .prepare_cached("SELECT rows FROM size WHERE name = 'parked bytes'")?
+                .query_row([], |row| row.get(0))?;
+            if waiting <= rows_max && bytes <= bytes_max {
+                return Ok(());
+            }
+            let oldest: Option<i64> = self
+                .tx
+                .prepare_cached("SELECT id FROM parked WHERE dead IS NULL ORDER BY id LIMIT 1")?
+                .query_row([], |row| row.get(0))
+                .optional()?;
+            let Some(oldest) = oldest else {
+                return Ok(());
+            };
+            self.attempt(oldest, Occasion::Excess)?;
+            waiting -= 1;
         }
-        let ids: Vec<i64> = self
-            .tx
-            .prepare_cached("SELECT id FROM parked WHERE dead IS NULL ORDER BY id LIMIT ?1")?
-            .query_map([excess], |row| row.get(0))?
-            .collect::<Result<_, _>>()?;
-        for id in ids {
-            self.attempt(id, Occasion::Excess)?;
-        }
-        Ok(())
     }
 
     /// Tries one parked record; `None` if it waits on.
@@ -411,13 +417,11 @@ impl Apply<'_> {
         if let Some(dead) = parked.dead.filter(|_| outcome != Outcome::Dead) {
             self.remove_letter(dead)?;
         }
-        let counters = self.moved(&parked.source);
-        *(if parked.dead.is_some() {
-            &mut counters.dead
-        } else {
-            &mut counters.parked
-        }) -= 1;
-        *outcome.counter(counters) += 1;
+        let from = match parked.dead {
+            Some(_) => Outcome::Dead,
+            None => Outcome::Parked,
+        };
+        self.moved(&parked.source).move_to(from, outcome, 1);
         Ok(Some(outcome.into()))
     }
 
@@ -433,9 +437,9 @@ impl Apply<'_> {
         let key = need.target.key();
         let next = match (occasion, parked.dead) {
             (Occasion::Arrival, _) | (_, Some(_)) => None,
-            (Occasion::Due, None) => match Trouble::Early(key.clone()).next(parked.attempt) {
-                Next::Park { pause_us, .. } | Next::Retry { pause_us } => Some(pause_us),
-                Next::Bury { .. } => return self.give_up(parked, at, stored, need).map(Some),
+            (Occasion::Due, None) => match parked_pause_us(i64::from(parked.attempt)) {
+                None => return self.give_up(parked, at, stored, need).map(Some),
+                pause_us => pause_us,
             },
             (Occasion::Excess, None) => return self.give_up(parked, at, stored, need).map(Some),
         };

@@ -9,6 +9,7 @@
 //! Where no queues are configured nothing is put off: there is nobody to
 //! prefer. Rows left by an earlier configuration are still worked off.
 
+use decide::accounting::Outcome;
 use record::cid::Cid;
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
@@ -60,9 +61,9 @@ impl Turn<'_> {
         let stored: bool = tx
             .prepare_cached("SELECT EXISTS (SELECT 1 FROM pending)")?
             .query_row([], |row| row.get(0))?;
-        let queues = plan.queues.all().len();
+        let queues = plan.queues.list.len();
         Ok(Self {
-            defers: stored || !plan.queues.is_plain(),
+            defers: stored || plan.queues.is_used(),
             stored,
             asked: false,
             number: 0,
@@ -79,7 +80,7 @@ impl Turn<'_> {
 
     /// What was done for each queue.
     pub(super) fn worked(&self, plan: &Plan) -> Vec<Worked> {
-        let all = plan.queues.all().iter().zip(&self.worked);
+        let all = plan.queues.list.iter().zip(&self.worked);
         all.filter(|(_, worked)| **worked != (0, 0))
             .map(|(queue, (done, spilled))| Worked {
                 queue: queue.name.clone(),
@@ -186,7 +187,7 @@ impl<'a> Apply<'a> {
         let queues = &self.plan.queues;
         let mut stored = Vec::with_capacity(lines.len());
         let mut waiting = Vec::with_capacity(lines.len());
-        for (index, (line, queue)) in lines.iter().zip(queues.all()).enumerate() {
+        for (index, (line, queue)) in lines.iter().zip(&queues.list).enumerate() {
             let rows = self.oldest(index)?;
             waiting.push(rows.len() + line.len().min(queue.depth_max));
             stored.push(rows);
@@ -223,7 +224,7 @@ impl<'a> Apply<'a> {
         self.tx
             .prepare_cached("SELECT id FROM pending WHERE queue = ?1 ORDER BY id LIMIT ?2")?
             .query_map(
-                params![queue as i64, self.plan.queues.turn_max() as i64],
+                params![queue as i64, self.plan.queues.quota_max as i64],
                 |row| row.get(0),
             )?
             .collect()
@@ -276,9 +277,7 @@ impl<'a> Apply<'a> {
         self.origin = Some(row.origin);
         let decided = self.decide(author, row.stamp, &row.op);
         self.origin = None;
-        let counters = self.moved(&source);
-        counters.pending -= 1;
-        *decided?.counter(counters) += 1;
+        self.moved(&source).move_to(Outcome::Pending, decided?, 1);
         self.turn.done(row.queue);
         self.release()
     }
@@ -356,11 +355,11 @@ struct Row {
 /// Gives what waits to the queues that the configuration has today.
 pub(super) fn align(tx: &Connection, plan: &Plan) -> Result<(), Error> {
     tx.execute("UPDATE pending SET queue = 0", [])?;
-    for (nsid, queue) in plan.queues.collections() {
+    for (nsid, queue) in &plan.queues.by_collection {
         if let Some(collection) = find_collection(tx, nsid)? {
             tx.execute(
                 "UPDATE pending SET queue = ?2 WHERE collection = ?1",
-                params![collection, queue as i64],
+                params![collection, *queue as i64],
             )?;
         }
     }
@@ -372,7 +371,7 @@ pub(super) fn depths(connection: &Connection, plan: &Plan) -> Result<Vec<Depth>,
     let mut statement = connection.prepare_cached(
         "SELECT count(*), (SELECT seen FROM pending WHERE queue = ?1 ORDER BY id LIMIT 1) FROM pending WHERE queue = ?1",
     )?;
-    let queues = plan.queues.all().iter().enumerate();
+    let queues = plan.queues.list.iter().enumerate();
     queues
         .map(|(index, queue)| {
             statement.query_row([index as i64], |row| {

@@ -8,7 +8,7 @@ use rusqlite::{Connection, Error, OptionalExtension};
 
 use super::names::hash;
 use super::pile::form::{NUMBER_BYTES, number_bytes, number_of, sorting};
-use super::pile::{self, Added, Descent, Pile};
+use super::pile::{Added, Descent, Pile};
 use super::read::{ROW, ROW_FROM, VISIBLE, record, to_row};
 use crate::store::budget;
 use crate::store::page::Row;
@@ -102,21 +102,6 @@ impl<'a> Naming<'a> {
 
 /// Numbers of records stay below this one.
 const RECORD_MAX: i64 = (1 << (8 * NUMBER_BYTES)) - 1;
-
-/// Fills the pile from the table that stood for it before.
-pub(super) fn pile_up(tx: &Connection) -> Result<(), Error> {
-    let count: i64 = tx.query_row("SELECT count(*) FROM reference", [], |row| row.get(0))?;
-    let mut statement =
-        tx.prepare("SELECT target, record FROM reference ORDER BY target, record")?;
-    let mut rows = statement.query([])?;
-    pile::fill(tx, Pile::Referred, count.max(0) as usize, &mut || {
-        let Some(row) = rows.next()? else {
-            return Ok(None);
-        };
-        let (target, record): (i64, i64) = (row.get(0)?, row.get(1)?);
-        Ok(Some([&sorting(target)[..], &number_bytes(record)].concat()))
-    })
-}
 
 /// Visible records that refer to a URI.
 pub(super) fn referrers(

@@ -5,9 +5,10 @@
 //!        the dead letter under its number, with today's reason.
 //! Never: a dead letter gone before the transaction in which its record found a place.
 
+use decide::accounting::Outcome;
 use rusqlite::{Error, OptionalExtension, params};
 
-use super::apply::{Apply, Author, Outcome, Place, REFUSED, Stamp, settled};
+use super::apply::{Apply, Author, Place, REFUSED, Stamp, settled};
 use super::dead;
 use super::parked::{Obstacle, Wait, about};
 use crate::store::batch::{DeadLetter, Verdict};
@@ -36,9 +37,7 @@ impl Apply<'_> {
             }
             _ => drop(self.remove_letter(id)?),
         }
-        let counters = self.moved(&source);
-        counters.dead -= 1;
-        *outcome.counter(counters) += 1;
+        self.moved(&source).move_to(Outcome::Dead, outcome, 1);
         self.fates.push(outcome.into());
         self.release()
     }

@@ -15,7 +15,7 @@ use rusqlite::{Connection, Error, params};
 use super::derive::unpack;
 use super::names;
 use super::pile::form::{NUMBER_BYTES, number_bytes, number_of, sorting};
-use super::pile::{self, Added, Descent, Pile};
+use super::pile::{Added, Descent, Pile};
 
 /// Where the rows of a lane are, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,25 +190,6 @@ fn placed(rest: &[u8]) -> Option<Placed> {
         time: i64::from_be_bytes(*time) ^ i64::MIN,
         tie: std::str::from_utf8(tie).ok()?.to_owned(),
         record: number_of(number)?,
-    })
-}
-
-/// Fills the pile from the index that stood for it before.
-pub(super) fn pile_up(tx: &Connection) -> Result<(), Error> {
-    let count: i64 = tx.query_row("SELECT count(*) FROM record WHERE state = 0", [], |row| {
-        row.get(0)
-    })?;
-    let mut statement = tx.prepare(
-        "SELECT collection, author, time, rkey, id FROM record WHERE state = 0 ORDER BY collection, author, time, rkey",
-    )?;
-    let mut rows = statement.query([])?;
-    pile::fill(tx, Pile::Authored, count.max(0) as usize, &mut || {
-        let Some(row) = rows.next()? else {
-            return Ok(None);
-        };
-        let rkey: String = row.get(3)?;
-        let (collection, author, time) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        Ok(Some(authored(collection, author, time, &rkey, row.get(4)?)))
     })
 }
 

@@ -58,7 +58,7 @@ pub(in crate::store) fn repair_clock(
     if only_find {
         return find(&connection, plan, now_us).map_err(sql);
     }
-    schema::migrate(&mut connection).map_err(sql)?;
+    schema::create(&mut connection).map_err(sql)?;
     repair(&mut connection, plan, now_us).map_err(sql)
 }
 

@@ -125,25 +125,6 @@ impl Moved {
     }
 }
 
-/// Takes the tips out of the rows of accounts, where they stood before.
-pub(super) fn take_out(tx: &Connection) -> Result<(), Error> {
-    let mut statement = tx.prepare("SELECT key, rev, data FROM account ORDER BY key")?;
-    let mut rows = statement.query([])?;
-    let mut moved = Moved::default();
-    let mut before = 0;
-    while let Some(row) = rows.next()? {
-        let key = row.get(0)?;
-        if place(key).0 != before {
-            moved.settle(tx)?;
-            before = place(key).0;
-        }
-        let (rev, data): (i64, Option<Mark>) = (row.get(1)?, row.get(2)?);
-        let rev = rev.cast_unsigned();
-        moved.to(key, Tip { rev, data });
-    }
-    moved.settle(tx)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -119,7 +119,7 @@ struct Desk {
     plan: Arc<Plan>,
     ids: Ids,
     memory: Memory,
-    outbox_max: u64,
+    outbox: outbox::Keep,
     head: Arc<Head>,
     notes: Arc<Notes>,
     /// Changes when another process has written, and what is remembered may not be so.
@@ -144,7 +144,10 @@ impl Desk {
             plan,
             ids,
             memory: Memory::beside(settings.cache_mib.saturating_mul(WRITER_CACHE)),
-            outbox_max: settings.outbox_max,
+            outbox: outbox::Keep {
+                changes_max: settings.outbox_max,
+                bytes_max: settings.outbox_bytes_max,
+            },
             head: Arc::clone(head),
             notes: Arc::new(Notes::default()),
             version: 0,
@@ -265,7 +268,7 @@ impl Desk {
             committed.position = head;
         }
         self.memory.settle(&tx).map_err(sql)?;
-        outbox::trim(&tx, head, self.outbox_max).map_err(sql)?;
+        outbox::trim(&tx, head, self.outbox).map_err(sql)?;
         crash::point("commit.before");
         // From here on only the disk is waited for, whatever the records are.
         each_mark(&self.marks, batches, Attempt::end);
@@ -434,7 +437,7 @@ mod tests {
         let plan = Plan::new(&config);
         let place = Place::of(&config.store.url);
         let mut connection = place.connect(1).unwrap();
-        schema::migrate(&mut connection).unwrap();
+        schema::create(&mut connection).unwrap();
         let ids = rebuild::align(&mut connection, &plan).unwrap();
         let head = Arc::new(Head::default());
         Desk::new(connection, Arc::new(plan), ids, &config.store, &head).unwrap()

@@ -9,10 +9,9 @@ use decide::batch::{self, Event, Order};
 use decide::content::split;
 use decide::derived::{Derived, Part, SortKey};
 use decide::ids::{FollowId, IndexId, Rev, SortId};
-use decide::queue::{Priority, Queue, Queues};
 use decide::rules::{Counted, Expressions, IndexRules, Merging, Rules, Subject};
 use feedmill::clock::Micros;
-use feedmill::config::{self, Config};
+use feedmill::config::Config;
 use feedmill::expression::Scope;
 use feedmill::store::batch::{Commit, DeadLetter, Item, Op, Put, Verdict};
 use feedmill::store::need::Target;
@@ -58,31 +57,9 @@ impl Bridge {
         Rules {
             layout,
             indexes,
-            queues: self.queues(),
+            queues: self.plan.queues.clone(),
             parked_max: config.settle.parked_max,
             expressions: Some(Arc::new(Self::new(Arc::clone(&self.plan)))),
-        }
-    }
-
-    fn queues(&self) -> Queues {
-        let queues = &self.plan.queues;
-        let queue = |one: &feedmill::store::queue::Queue| Queue {
-            name: one.name.clone(),
-            priority: match one.priority {
-                config::queue::Priority::High => Priority::High,
-                config::queue::Priority::Medium => Priority::Medium,
-                config::queue::Priority::Low => Priority::Low,
-            },
-            concurrency: one.concurrency,
-            depth_max: one.depth_max,
-        };
-        Queues {
-            list: queues.all().iter().map(queue).collect(),
-            by_collection: queues
-                .collections()
-                .map(|(nsid, number)| (nsid.to_owned(), number))
-                .collect(),
-            quota_max: queues.turn_max(),
         }
     }
 

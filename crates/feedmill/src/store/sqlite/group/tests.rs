@@ -29,7 +29,7 @@ impl Bed {
         let connection = Connection::open_in_memory().unwrap();
         let mut connection = effort::watched(connection).unwrap();
         schema::prepare(&connection, 8).unwrap();
-        schema::migrate(&mut connection).unwrap();
+        schema::create(&mut connection).unwrap();
         Self {
             connection,
             memory: Memory::new(1000),

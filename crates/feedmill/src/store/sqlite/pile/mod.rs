@@ -148,41 +148,6 @@ impl Added {
     }
 }
 
-/// Fills an empty pile with entries that come in order.
-pub(super) fn fill(
-    tx: &Connection,
-    pile: Pile,
-    count: usize,
-    next: &mut dyn FnMut() -> Result<Option<Vec<u8>>, Error>,
-) -> Result<(), Error> {
-    let number = (0..LEVELS_MAX).find(|level| count <= level_max(*level));
-    let number = number.unwrap_or(LEVELS_MAX - 1);
-    let mut stack = Stack::of(tx, pile);
-    let mut held: Vec<Box<[u8]>> = Vec::new();
-    let mut filled = 0;
-    loop {
-        let entry = next()?;
-        let ended = entry.is_none();
-        held.extend(entry.map(|entry| signed(&entry, Sign::There)));
-        if ended || held.len() >= level_max(0) {
-            let entries: Vec<&[u8]> = held.iter().map(|entry| &**entry).collect();
-            for sheet in cut(&entries) {
-                stack.insert(number, &sheet)?;
-            }
-            filled += held.len();
-            held.clear();
-        }
-        if ended {
-            break;
-        }
-    }
-    let level = Level {
-        count: filled,
-        ..Level::default()
-    };
-    stack.stand(number, &level)
-}
-
 fn level_max(level: usize) -> usize {
     FIRST_MAX * LEVEL_RATIO.pow(level as u32)
 }

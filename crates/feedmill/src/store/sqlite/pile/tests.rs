@@ -200,27 +200,6 @@ fn what_passes_a_level_takes_along_all_of_it() {
 }
 
 #[test]
-fn a_pile_that_was_filled_in_order_goes_on_as_any_other() {
-    let mut pair = Pair::new(5);
-    let mut all = BTreeSet::new();
-    while all.len() < 10_000 {
-        all.insert(pair.entry());
-    }
-    let mut rest = all.iter().cloned();
-    fill(&pair.connection, Pile::Authored, all.len(), &mut || {
-        Ok(rest.next())
-    })
-    .unwrap();
-    pair.model = all;
-    pair.check_some();
-    pair.add(5_000);
-    pair.remove(500);
-    pair.settle();
-    pair.check_some();
-    pair.check_sheets();
-}
-
-#[test]
 fn what_is_not_there_cannot_be_taken_away_in_silence() {
     let mut pair = Pair::new(3);
     pair.add(10);
