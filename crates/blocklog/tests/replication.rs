@@ -184,3 +184,42 @@ fn readers_carry_their_cursors_from_log_to_log_and_miss_nothing() {
         ..FAIR
     });
 }
+
+#[test]
+fn a_replica_of_a_part_never_holds_more_than_its_part() {
+    let weather = Weather {
+        peers: 3,
+        steps: 500,
+        ranges: true,
+        disasters: true,
+        ..FAIR
+    };
+    check(weather);
+    check(Weather {
+        disasters: false,
+        evictions: true,
+        ..weather
+    });
+}
+
+#[test]
+fn appends_that_arrive_together_lose_nothing() {
+    check(Weather {
+        peers: 4,
+        groups: true,
+        twins: Twins::Named,
+        refusals: true,
+        disasters: true,
+        ..FAIR
+    });
+}
+
+#[test]
+fn a_reader_of_one_log_misses_nothing_though_it_is_rolled_back_or_replaced() {
+    check(Weather {
+        readers: true,
+        disasters: true,
+        steps: 600,
+        ..FAIR
+    });
+}

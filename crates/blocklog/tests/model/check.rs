@@ -28,6 +28,9 @@ impl<W: Workshop> World<W> {
         assert_eq!(there.len(), authority.len(), "a block has two positions");
         self.check_nothing_lost(&authority.iter().map(content).collect());
         (0..self.peers.len()).for_each(|peer| self.check_peer(peer, &there));
+        if self.weather.ranges {
+            self.check_ranges();
+        }
     }
 
     /// Everything anybody wrote into a feed it replicates, acknowledged or not, has come to the

@@ -15,19 +15,22 @@
 //! whatever its block is called in the end.
 
 mod check;
+mod disaster;
 mod luck;
+mod ranges;
 mod reader;
+mod together;
 
 use blocklog::authority::Authority;
 use blocklog::block::{BlockKey, Hash, Held, Payload};
 use blocklog::chain::Draft;
 use blocklog::cursor::Epoch;
 use blocklog::limits::Limits;
-use blocklog::message::{Reply, Request, RequestId};
+use blocklog::message::{AppendRequest, Reply, Request, RequestId};
 use blocklog::page::{PageMax, PendingStart, Selection, Start};
 use blocklog::replica::{Mode, Target};
 use blocklog::signature::Author;
-use blocklog::store::{FeedName, Keep, LogStore, ReplicaStore, Role};
+use blocklog::store::{AppendError, FeedName, Keep, LogStore, ReplicaStore, Role};
 use blocklog::sync::{Input, Sync, SyncSettings};
 use blocklog::writers::Writers;
 use check::mode_of;
@@ -61,6 +64,23 @@ pub trait Workshop {
     type Store: ReplicaStore;
     fn fresh(&self) -> Self::Store;
     fn copy(&self, store: &Self::Store) -> Self::Store;
+
+    /// Append what came together. `None` if the store died at the place named in `kill`, and was opened
+    /// again: then nobody learns the outcome.
+    fn append(
+        &self,
+        store: &mut Self::Store,
+        appends: Vec<AppendRequest>,
+        now_ms: u64,
+        limits: &Limits,
+        _kill: Option<&'static str>,
+    ) -> Option<Vec<Result<Vec<Option<u64>>, AppendError>>> {
+        let one = |append: &AppendRequest| {
+            let namespace = append.namespace.as_deref();
+            store.append(SPACE, namespace, &append.blocks, now_ms, limits)
+        };
+        Some(appends.iter().map(one).collect())
+    }
 }
 
 /// How bad the world is.
@@ -80,6 +100,11 @@ pub struct Weather {
     pub refusals: bool,
     /// Readers carry cursors between the authority and a replica.
     pub readers: bool,
+    /// All replicas but the first want a part, and the authority is rolled back only to where that
+    /// part had begun.
+    pub ranges: bool,
+    /// Appends that are on their way together arrive together, and the store may die while it commits them.
+    pub groups: bool,
 }
 
 /// Which replicas have an actor of their own.
@@ -103,6 +128,8 @@ impl Weather {
         twins: Twins::None,
         refusals: false,
         readers: false,
+        ranges: false,
+        groups: false,
     };
 
     /// What the authority takes.
@@ -181,6 +208,8 @@ pub struct World<W: Workshop> {
     /// evicted, or put out of reach, before a disaster.
     excused: BTreeSet<Content>,
     readers: Vec<Reader>,
+    /// Behind which position each replica's part of a target begins.
+    floors: BTreeMap<(usize, Target), u64>,
 }
 
 /// Who wrote a content, and where.
@@ -241,6 +270,7 @@ impl<W: Workshop> World<W> {
             given: BTreeMap::new(),
             excused: BTreeSet::new(),
             readers: vec![Reader::default(); if weather.readers { 3 } else { 0 }],
+            floors: BTreeMap::new(),
         }
     }
 
@@ -251,6 +281,7 @@ impl<W: Workshop> World<W> {
             0..20 => self.write(peer),
             20..25 if self.weather.readers => self.read(),
             20..40 => self.drive(peer, Input::Tick),
+            40..52 if self.weather.groups => self.deliver_together(),
             40..85 => self.deliver_some(),
             85..88 => self.drive(peer, Input::Hint),
             88..90 => self.drive(peer, Input::Lost),
@@ -262,7 +293,9 @@ impl<W: Workshop> World<W> {
             95..96 if self.weather.evictions => self.evict_at_authority(),
             96..97 => self.copy(),
             97..98 if self.weather.disasters => self.roll_back(),
-            98..99 if self.weather.disasters && self.luck.below(3) == 0 => self.replace(),
+            98..99 if self.weather.disasters && !self.weather.ranges && self.luck.below(3) == 0 => {
+                self.replace();
+            }
             99..100 if self.weather.partial => self.change_lane(peer),
             _ => {}
         }
@@ -375,6 +408,7 @@ impl<W: Workshop> World<W> {
         let limits = Limits::default();
         if letter.to_authority {
             let reply = self.answer(&letter.message);
+            self.note_floor(letter.peer, &letter.message, &reply);
             self.letters.push(Letter {
                 to_authority: false,
                 message: reply.to_message(),
@@ -441,42 +475,6 @@ impl<W: Workshop> World<W> {
         self.excused.extend(before.difference(&after).cloned());
     }
 
-    fn copy(&mut self) {
-        self.check_positions();
-        let copy = self.workshop.copy(&self.authority);
-        self.copies.push((copy, self.given.clone()));
-    }
-
-    fn roll_back(&mut self) {
-        if self.copies.is_empty() {
-            return;
-        }
-        let which = self.luck.below(self.copies.len() as u64) as usize;
-        let (copy, given) = &self.copies[which];
-        let (copy, given) = (self.workshop.copy(copy), given.clone());
-        self.put_in_place(copy, given);
-    }
-
-    fn replace(&mut self) {
-        let fresh = self.workshop.fresh();
-        self.epochs += 1;
-        fresh
-            .open(SPACE, Role::Authority, Epoch([self.epochs; 16]))
-            .unwrap();
-        self.copies.clear();
-        self.put_in_place(fresh, BTreeMap::new());
-    }
-
-    /// Another store is the authority now. A block whose only copy was in the
-    /// old one, because every replica had evicted it, is beyond anybody's help.
-    fn put_in_place(&mut self, store: W::Store, given: BTreeMap<u64, Hash>) {
-        let before = contents(&self.authority);
-        self.authority = store;
-        let left = self.within_reach();
-        self.excused.extend(before.difference(&left).cloned());
-        self.given = given;
-    }
-
     /// No more faults: run until nobody has anything left to do.
     fn calm_down(&mut self) {
         for _ in 0..20_000 {
@@ -527,7 +525,11 @@ impl<S: ReplicaStore> Peer<S> {
             .open(SPACE, Role::Replica, Epoch([100 + number as u8; 16]))
             .unwrap();
         let set = |target, mode| store.set_lane(SPACE, &target, Some(mode)).unwrap();
-        if weather.partial && number > 0 {
+        if weather.ranges && number > 0 {
+            for (target, mode) in ranges::lanes(luck) {
+                set(target, mode);
+            }
+        } else if weather.partial && number > 0 {
             for feed in FEEDS {
                 set(Target::Feed(feed.into()), MODES[luck.below(6) as usize]);
             }

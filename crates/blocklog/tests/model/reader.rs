@@ -22,7 +22,11 @@ impl<W: Workshop> World<W> {
     /// Let a reader ask for its next page, at the authority or at the replica that holds everything.
     pub(super) fn read(&mut self) {
         let which = self.luck.below(self.readers.len() as u64) as usize;
-        let at_authority = self.luck.below(2) == 0;
+        // After a rollback only the log that a cursor is from can tell whether it still holds.
+        let at_authority = match self.weather.disasters {
+            true => which == 0,
+            false => self.luck.below(2) == 0,
+        };
         let mut reader = self.readers[which].clone();
         let store: &dyn ReplicaStore = match at_authority {
             true => &self.authority,
@@ -39,8 +43,8 @@ impl<W: Workshop> World<W> {
             ) => reader = Reader::default(),
             Err(other) => panic!("a reader is refused: {other:?}"),
         }
-        if at_authority {
-            check(&self.authority, &reader);
+        if at_authority || self.weather.disasters {
+            check(store, &reader);
         }
         self.readers[which] = reader;
     }
@@ -83,10 +87,10 @@ impl Reader {
     }
 }
 
-/// A reader whom the authority lets read on has missed nothing, and saw nothing else.
-fn check(authority: &dyn ReplicaStore, reader: &Reader) {
-    for held in held(authority) {
-        let position = held.position.unwrap_or(0);
+/// A reader whom a log lets read on has missed nothing, and saw nothing else.
+fn check(store: &dyn ReplicaStore, reader: &Reader) {
+    for held in held(store) {
+        let position = held.position.unwrap_or(u64::MAX);
         if position <= reader.after {
             let seen = reader.seen.get(&position);
             assert_eq!(seen, Some(&held.hash), "a reader missed {position}");

@@ -8,8 +8,13 @@ mod suite;
 #[path = "../../../blocklog/tests/model/mod.rs"]
 mod model;
 
+/// Stores that die at a named place.
+mod killed;
+
 use super::SqliteLog;
-use blocklog::store::LogStore;
+use blocklog::limits::Limits;
+use blocklog::message::AppendRequest;
+use blocklog::store::{AppendError, LogStore};
 use model::{Twins, Weather, Workshop, play};
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -32,6 +37,7 @@ impl Scratch {
         let path = directory.path().join("log.db");
         make(&path);
         let log = SqliteLog::with_tail(&path, TAIL_BLOCKS).unwrap();
+        let log = log.watched(killed::here);
         Self { log, directory }
     }
 }
@@ -67,6 +73,24 @@ impl Workshop for OnDisk {
     fn copy(&self, store: &SqliteLog) -> SqliteLog {
         self.keep(Scratch::new(|path| store.copy_to(path).unwrap()))
     }
+
+    fn append(
+        &self,
+        store: &mut SqliteLog,
+        appends: Vec<AppendRequest>,
+        now_ms: u64,
+        limits: &Limits,
+        kill: Option<&'static str>,
+    ) -> Option<Vec<Result<Vec<Option<u64>>, AppendError>>> {
+        let outcomes = killed::together(store, appends, now_ms, limits, kill);
+        if kill.is_some() {
+            // What the process knew is gone with it.
+            let path = store.path.clone();
+            let again = SqliteLog::with_tail(&path, TAIL_BLOCKS).unwrap();
+            *store = again.watched(killed::here);
+        }
+        outcomes
+    }
 }
 
 /// `FEEDMILL_SEEDS=<n>` plays that many of each kind besides those that are always played.
@@ -99,6 +123,31 @@ fn replicas_on_sqlite_converge_whatever_the_world_does() {
             play(OnDisk::default(), seed, weather);
         }
     }
+}
+
+/// `FEEDMILL_SEEDS=<n>` plays that many besides those that are always played.
+#[test]
+fn appends_that_share_a_commit_lose_nothing_though_the_store_dies_in_it() {
+    let more = std::env::var("FEEDMILL_SEEDS").map_or(0, |text| text.parse().unwrap());
+    for seed in 1..=4 + more {
+        println!("FEEDMILL_SEED={seed}");
+        let weather = Weather {
+            peers: 4,
+            steps: 250,
+            groups: true,
+            refusals: seed % 2 == 0,
+            evictions: seed % 3 == 0,
+            twins: if seed % 4 == 1 {
+                Twins::Named
+            } else {
+                Twins::None
+            },
+            ..Weather::FAIR
+        };
+        play(OnDisk::default(), seed, weather);
+    }
+    let died = killed::count();
+    assert!(died > 0, "no store died in the midst of a group");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! The server is the real one in a process of its own, on a log in a file. Beside it stands
 //! SQLite behind the same connections: the same message is parsed, its block becomes one row
 //! with the same two unique indexes, and each request commits a transaction of its own, as a
-//! service without group commit does. Both commits are durable before the answer is sent.
+//! service without group commit does. Both commits are durable before the answer is sent. The same
+//! appends to streams follow, and JetStream with `sync_interval: always`, if there is one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,10 +21,11 @@ use serde_json::{Value, json};
 
 use super::folder::Folder;
 use super::load::Served;
-use super::{Ending, Report};
+use super::{Ending, Report, nats};
 use crate::serve::line::{self, Answers};
 
 const FEEDS: u64 = 1000;
+const STREAMS: u64 = 100;
 const REQUESTS: f64 = 40_000.0;
 const ROUNDS: usize = 5;
 /// Requests in flight at once.
@@ -62,6 +64,27 @@ fn append(made: &AtomicU64, data: &str) -> String {
     format!("/log/bench/append\ncontent-type: application/json\r\n\0{body}")
 }
 
+/// The next append to a stream: 200 bytes, to one of a hundred.
+fn post(made: &AtomicU64, data: &str) -> String {
+    let stream = made.fetch_add(1, Ordering::Relaxed) % STREAMS;
+    format!("/v1/stream/bench/{stream}\ncontent-type: text/plain\r\n\0{data}")
+}
+
+/// Posts to streams with as many in flight; CPU-seconds of each.
+fn streams(served: &Served, count: usize) -> Result<f64, Ending> {
+    for stream in 0..STREAMS {
+        let put = format!("PUT /v1/stream/bench/{stream}\ncontent-type: text/plain\r\n");
+        served.once(&put)?;
+    }
+    let (made, data) = (AtomicU64::new(0), "x".repeat(200));
+    let mut best_s = f64::MAX;
+    for _ in 0..ROUNDS {
+        let measured = served.measure_with(IN_FLIGHT, count, &|_| post(&made, &data))?;
+        best_s = best_s.min(measured.cpu_s);
+    }
+    Ok(best_s)
+}
+
 /// Measures both sides, one after the other.
 pub(super) fn run(report: &mut Report, folder: &Folder, scale: f64) -> Result<(), Ending> {
     let file = folder.join("http.toml");
@@ -92,6 +115,14 @@ pub(super) fn run(report: &mut Report, folder: &Folder, scale: f64) -> Result<()
         1.0 / ours_s,
         APPENDS_PER_CPU_S_MIN,
     );
+    report.figure("http_stream_per_cpu_s", 1.0 / streams(&ours, count)?);
+    match nats::publishes_per_cpu_s(folder, count, ROUNDS)? {
+        Some(theirs) => {
+            report.figure("jetstream_per_cpu_s", theirs);
+            report.ratio("http_append_vs_jetstream", 1.0 / ours_s / theirs);
+        }
+        None => report.notes.push(nats::MISSING.into()),
+    }
     report.notes.push(
         "http: SQLite stands behind the same connections and commits each request by itself; it hashes and checks nothing".into(),
     );

@@ -19,6 +19,7 @@ mod log;
 mod log_http;
 mod memory;
 mod meter;
+mod nats;
 mod read;
 mod redis;
 mod restart;
