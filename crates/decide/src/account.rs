@@ -63,6 +63,8 @@ impl Status {
 /// Why an account's repository must be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Repair {
+    /// Its repository is here, but not all of what was held meanwhile: its events are still held.
+    Releasing,
     /// Its history is not all here; its events are applied meanwhile.
     Due,
     /// Its chain broke: its events are held until the repository is here.
@@ -75,6 +77,7 @@ impl Repair {
         match self {
             Self::Due => 1,
             Self::Holding => 2,
+            Self::Releasing => 3,
         }
     }
 
@@ -83,6 +86,7 @@ impl Repair {
         match code {
             Some(1) => Some(Self::Due),
             Some(2) => Some(Self::Holding),
+            Some(3) => Some(Self::Releasing),
             _ => None,
         }
     }
@@ -115,3 +119,6 @@ impl Job {
         }
     }
 }
+
+/// How often every account became due: one of an older epoch is.
+pub const DUE_EPOCH: &str = "due epoch";
