@@ -11,6 +11,7 @@ use crate::change::Change;
 use crate::content::{Content, Numbered};
 use crate::dead::{self, Refusal};
 use crate::derived::Placed;
+use crate::fate::{Closed, Fate};
 use crate::ids::{Micros, Path, RecordId, Rev};
 use crate::park::{self, Obstacle, Waiting, Why, record_key};
 use crate::place::{self, Subject, Things, Touch};
@@ -61,7 +62,7 @@ impl<'a> At<'a> {
         }
     }
 
-    fn uri(&self) -> String {
+    pub(crate) fn uri(&self) -> String {
         ["at://", self.did, "/", self.nsid, "/", &self.path.rkey].concat()
     }
 }
@@ -113,7 +114,11 @@ impl Apply<'_, '_> {
     }
 
     /// Asks for the rows beside those of a record that is replaced.
-    fn ask_replaced(&mut self, at: &At<'_>, stored: Option<&Record>) -> Result<(), Damaged> {
+    pub(crate) fn ask_replaced(
+        &mut self,
+        at: &At<'_>,
+        stored: Option<&Record>,
+    ) -> Result<(), Damaged> {
         let live = stored.filter(|old| State::from_code(old.state) == State::Live);
         if let Some(old) = live {
             let tail = place::merged_tail(at.did, at.nsid, &at.path.rkey);
@@ -149,7 +154,7 @@ impl Apply<'_, '_> {
         match op {
             Numbered::Put(content) => self.admit(at, stamp, stored, content),
             Numbered::Delete => {
-                dead::close(self.world, &at.path, stamp.rev)?;
+                dead::close(self.world, &at.path, stamp.rev, Closed::Deleted)?;
                 self.clear(at, stamp, stored, State::Deleted)?;
                 Ok(Outcome::Applied)
             }
@@ -170,14 +175,14 @@ impl Apply<'_, '_> {
         });
         match self.obstacle(at, content)? {
             None => {
-                dead::close(self.world, &at.path, stamp.rev)?;
+                dead::close(self.world, &at.path, stamp.rev, Closed::Newer)?;
                 self.put(at, stamp, stored, content)?;
                 Ok(Outcome::Applied)
             }
             // It became a dead letter for this before, and somebody discarded that.
             Some(_) if refused_before => Ok(Outcome::Repeated),
             Some(Obstacle::Missing(lack)) => {
-                dead::close(self.world, &at.path, stamp.rev)?;
+                dead::close(self.world, &at.path, stamp.rev, Closed::Newer)?;
                 let uri = at.uri();
                 // However long it waits, this was its first sight.
                 let told_us = content.seen_us.unwrap_or(Micros::MAX);
@@ -206,7 +211,7 @@ impl Apply<'_, '_> {
     }
 
     /// What stands between a checked record and its place.
-    fn obstacle<'c>(
+    pub(crate) fn obstacle<'c>(
         &mut self,
         at: &At<'_>,
         content: &'c Content,
@@ -220,7 +225,7 @@ impl Apply<'_, '_> {
         at: &At<'_>,
         (parked, content): (&Parked, &Content),
         why: Why,
-    ) -> Result<(), Halt> {
+    ) -> Result<Fate, Halt> {
         let stored = self.world.get::<Record>(record_key(&at.path))?;
         self.ask_replaced(at, stored.as_ref())?;
         // A parked version is compared with what is stored, not with the snapshot that confirmed it.
@@ -243,25 +248,29 @@ impl Apply<'_, '_> {
         let settled =
             settled.or((at.purged && parked.rev <= at.snapshot).then_some(Outcome::Superseded));
         if let Some(outcome) = settled {
-            return park::end(self.world, parked, outcome);
+            park::end(self.world, parked, outcome)?;
+            return Ok(outcome.into());
         }
-        match self.obstacle(at, content)? {
+        Ok(match self.obstacle(at, content)? {
             None => {
                 self.put(at, stamp, stored, content)?;
                 park::end(self.world, parked, Outcome::Applied)?;
+                Fate::Applied
             }
             Some(Obstacle::Missing(lack)) => {
-                if park::wait_on(self.world, parked, content, lack, why)? {
+                let gives_up = park::wait_on(self.world, parked, content, lack, why)?;
+                if gives_up {
                     // What its author replaced is gone, whatever becomes of the new version.
                     self.clear(at, stamp, stored, State::Refused)?;
                 }
+                if gives_up { Fate::Dead } else { Fate::Parked }
             }
             Some(Obstacle::Broken(fault)) => {
                 self.clear(at, stamp, stored, State::Refused)?;
                 park::refuse(self.world, parked, (&fault, &content.body))?;
+                Fate::Dead
             }
-        }
-        Ok(())
+        })
     }
 
     /// Keeps a dead letter; what was at its path is gone.
@@ -285,7 +294,7 @@ impl Apply<'_, '_> {
         Ok(dead::keep(self.world, &refusal, None)?.outcome())
     }
 
-    fn put(
+    pub(crate) fn put(
         &mut self,
         at: &At<'_>,
         stamp: Stamp<'_>,
@@ -413,7 +422,7 @@ impl Apply<'_, '_> {
     }
 
     /// Leaves a tombstone at a path, whatever was there.
-    fn clear(
+    pub(crate) fn clear(
         &mut self,
         at: &At<'_>,
         stamp: Stamp<'_>,

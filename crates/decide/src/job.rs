@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::account::{Job, Status};
 use crate::accounting::Outcome;
 use crate::apply::At;
+use crate::fate::Closed;
 use crate::ids::{KeyId, Path};
 use crate::park;
 use crate::place::{self, Subject};
@@ -227,7 +228,7 @@ impl Step<'_, '_> {
         let scan = progress.scan::<Dead>("dead_by_path", account.key);
         let rows = self.world.loaded::<Dead>(&scan)?;
         for row in rows.iter().filter(|row| row.rev <= account.snapshot) {
-            crate::dead::supersede(self.world, row);
+            crate::dead::supersede(self.world, row, Closed::Account);
         }
         let last = rows.last().map(|row| {
             let mut last = place(row.collection.0, &row.rkey);

@@ -30,6 +30,9 @@ pub mod account;
 // One outcome for each unit.
 pub mod accounting;
 
+// What became of things that were asked for.
+pub mod fate;
+
 // What a record derives: entries, follows, groups, sorts.
 pub mod derived;
 
@@ -82,7 +85,7 @@ mod world;
 mod place;
 
 // Dead letters.
-mod dead;
+pub mod dead;
 
 // Records that wait for another one.
 mod park;
@@ -101,6 +104,15 @@ mod commit;
 
 // Accounts: their status, their handle, their repair.
 mod status;
+
+// A repository that was fetched whole.
+mod repository;
+
+// Dead letters tried again, discarded, forgotten.
+mod replay;
+
+// Readers, fetches, and what the process says of itself.
+pub mod reader;
 
 // Work on all records of an account, in slices.
 pub mod job;

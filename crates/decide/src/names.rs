@@ -22,11 +22,34 @@ pub fn names(batch: &Batch) -> (BTreeSet<&str>, BTreeSet<&str>) {
     for order in &batch.orders {
         match order {
             Order::Fetched { did, ops, .. } => names.ops(did, ops),
-            Order::HostStatus { did, .. } => {
+            Order::Repository(slice) => {
+                names.collections.insert(&slice.collection);
+                names.ops(&slice.did, &slice.ops);
+            }
+            Order::Release { did, frames } => {
+                names.keys.insert(did);
+                for commit in frames.iter().flat_map(|frame| &frame.commit) {
+                    names.ops(did, &commit.ops);
+                }
+            }
+            Order::Replay { verdict, .. } => names.verdict(verdict),
+            Order::HostStatus { did, .. }
+            | Order::RepositoryDone { did, .. }
+            | Order::FirstRead { did, .. }
+            | Order::Reader(did)
+            | Order::GaveUp(did)
+            | Order::FetchBegun(did) => {
                 names.keys.insert(did);
             }
+            Order::FetchEnded(dids) => names.keys.extend(dids.iter().map(String::as_str)),
             Order::Listed(dids) => names.keys.extend(dids.iter().map(String::as_str)),
-            Order::Retry(_)
+            Order::Discard(_)
+            | Order::Expire { .. }
+            | Order::Shrink
+            | Order::AllDue
+            | Order::Heartbeat(_)
+            | Order::WrongClock(_)
+            | Order::Retry(_)
             | Order::GiveUp(_)
             | Order::Job { .. }
             | Order::Queues
@@ -73,9 +96,13 @@ impl<'b> NameSet<'b> {
         self.keys.insert(did);
         for op in ops {
             self.collections.insert(&op.collection);
-            if let Verdict::Put(put) = &op.verdict {
-                self.put(put);
-            }
+            self.verdict(&op.verdict);
+        }
+    }
+
+    fn verdict(&mut self, verdict: &'b Verdict) {
+        if let Verdict::Put(put) = verdict {
+            self.put(put);
         }
     }
 

@@ -57,7 +57,7 @@ pub trait Expressions: std::fmt::Debug + Send + Sync {
 }
 
 /// Everything decisions are made by.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Rules {
     /// The number of this layout of indexes; 0 before the first one.
     pub layout: i64,
@@ -66,7 +66,22 @@ pub struct Rules {
     pub queues: Queues,
     /// Records parked at once; of more, the oldest become dead letters.
     pub parked_max: usize,
+    /// Bytes of dead letters; of more, the oldest are forgotten.
+    pub dead_bytes_max: i64,
     pub expressions: Option<Arc<dyn Expressions>>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            layout: 0,
+            indexes: BTreeMap::new(),
+            queues: Queues::default(),
+            parked_max: 0,
+            dead_bytes_max: i64::MAX,
+            expressions: None,
+        }
+    }
 }
 
 impl Rules {

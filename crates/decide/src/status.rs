@@ -30,10 +30,7 @@ impl Step<'_, '_> {
             // Nothing of theirs is here, and nothing needs hiding.
             return Ok(Outcome::Filtered);
         }
-        let account = known.unwrap_or_else(|| Account {
-            key,
-            ..Account::default()
-        });
+        let account = self.met(key, known)?;
         if time_us <= account.status_us {
             let same = time_us == account.status_us && status == hosted(&account);
             return Ok(match same {
@@ -41,7 +38,7 @@ impl Step<'_, '_> {
                 false => Outcome::Superseded,
             });
         }
-        self.set_status(account, did, status, time_us);
+        self.set_status(account, did, status, time_us)?;
         Ok(Outcome::Applied)
     }
 
@@ -49,18 +46,24 @@ impl Step<'_, '_> {
     /// whatever the stream says after that is newer, whichever clock is ahead.
     pub(crate) fn host_status(&mut self, did: &str, status: Status) -> Result<(), Halt> {
         let (key, known) = self.account(did)?;
-        let account = known.unwrap_or_else(|| Account {
-            key,
-            ..Account::default()
-        });
+        let account = self.met(key, known)?;
         let time_us = account.status_us + i64::from(status != hosted(&account));
-        self.set_status(account, did, status, time_us);
-        Ok(())
+        self.set_status(account, did, status, time_us)
     }
 
     /// The status takes effect at once; what it means for the account's records is done by a job. An
     /// account that was deleted is back when that job is done: until then there are records of before.
-    fn set_status(&mut self, mut account: Account, did: &str, status: Status, time_us: Micros) {
+    fn set_status(
+        &mut self,
+        mut account: Account,
+        did: &str,
+        status: Status,
+        time_us: Micros,
+    ) -> Result<(), Halt> {
+        if !status.visible() {
+            // Nobody gives out the repository of a hidden account.
+            self.first_read_done(account.key)?;
+        }
         account.status_us = time_us;
         if [hosted(&account), status].contains(&Status::Deleted) {
             // What was deleted is not here, so the history is whole for no feed.
@@ -76,9 +79,10 @@ impl Step<'_, '_> {
         } else if account.job == Some(Job::Purge.code()) {
             account.returns = Some(status.code());
             self.world.put(&account);
-            return;
+            return Ok(());
         }
         self.become_status(account, did, status);
+        Ok(())
     }
 
     /// An account has another status now.
@@ -149,10 +153,7 @@ impl Step<'_, '_> {
             Some(_) => Repair::Holding,
             None => Repair::Due,
         };
-        let mut account = known.unwrap_or_else(|| Account {
-            key,
-            ..Account::default()
-        });
+        let mut account = self.met(key, known)?;
         self.repair(&mut account, repair);
         self.world.put(&account);
         Ok(())
@@ -161,10 +162,7 @@ impl Step<'_, '_> {
     /// An account that a list named: fetched if nothing of its repository is here.
     pub(crate) fn listed(&mut self, did: &str) -> Result<(), Halt> {
         let (key, known) = self.account(did)?;
-        let mut account = known.unwrap_or_else(|| Account {
-            key,
-            ..Account::default()
-        });
+        let mut account = self.met(key, known)?;
         if account.rev == Rev(0) && account.snapshot == Rev(0) {
             self.repair(&mut account, Repair::Due);
             self.world.put(&account);

@@ -1,6 +1,6 @@
 //! A batch in the making: the transaction, the groups it touches, and what waits for its end.
 
-use crate::account::Repair;
+use crate::account::{DUE_EPOCH, Repair};
 use crate::accounting::Outcome;
 use crate::apply::{Apply, At, Stamp};
 use crate::batch::Op;
@@ -58,6 +58,18 @@ impl<'a> Step<'_, 'a> {
     pub(crate) fn account(&mut self, did: &str) -> Result<(KeyId, Option<Account>), Halt> {
         let key = self.world.key(did);
         Ok((key, self.world.get::<Account>(vec![key.to_value()])?))
+    }
+
+    /// The account, or a new one that is not due.
+    pub(crate) fn met(&mut self, key: KeyId, known: Option<Account>) -> Result<Account, Halt> {
+        Ok(match known {
+            Some(account) => account,
+            None => Account {
+                key,
+                epoch: self.world.total_now(DUE_EPOCH)?,
+                ..Account::default()
+            },
+        })
     }
 
     /// Marks an account's repository to be fetched; what is due already stays as it is.

@@ -15,7 +15,7 @@ use crate::change::Change;
 use crate::content::{Content, number};
 use crate::ids::{CollectionId, IndexId, KeyId, Micros, Path};
 use crate::names::Unnamed;
-use crate::rows::{Dead, Parked, Reference};
+use crate::rows::{Dead, Parked, Reference, Total};
 use crate::rules::{Rules, Subject};
 use crate::table::{Row, Table};
 use crate::value::{Cell, Damaged, Value};
@@ -303,6 +303,13 @@ impl<'a> World<'a> {
         })
     }
 
+    /// Asks for new numbers, if none are loaded yet.
+    pub(crate) fn want_ids(&mut self, ids: usize) {
+        if self.loaded.ids.is_empty() {
+            self.missing.ids += ids;
+        }
+    }
+
     /// The number of a name.
     pub(crate) fn key(&self, text: &str) -> KeyId {
         self.names.key(text)
@@ -321,7 +328,13 @@ impl<'a> World<'a> {
     /// Counts units of this batch.
     pub(crate) fn receive(&mut self, outcome: Outcome, units: i64) {
         let source = self.source;
+        self.receive_for(source, outcome, units);
+    }
+
+    /// Counts units of a source that arrived with this batch.
+    pub(crate) fn receive_for(&mut self, source: &str, outcome: Outcome, units: i64) {
         self.counts(source).receive(outcome, units);
+        self.writes.arrived.receive(outcome, units);
     }
 
     /// Adds to the counter of an index under a key.
@@ -337,6 +350,23 @@ impl<'a> World<'a> {
     /// Counts operations that wait in a queue.
     pub(crate) fn deepen(&mut self, queue: &str, by: i64) {
         *self.writes.depth.entry(queue.to_owned()).or_default() += by;
+    }
+
+    /// Dead letters gained or lost by a stage and collection.
+    pub(crate) fn dead_kind(&mut self, stage: &str, collection: CollectionId) -> &mut i64 {
+        let kind = (stage.to_owned(), collection);
+        self.writes.dead_kinds.entry(kind).or_default()
+    }
+
+    /// What is added to a number of the store as a whole.
+    pub(crate) fn total(&mut self, name: &'static str) -> &mut i64 {
+        self.writes.totals.entry(name).or_default()
+    }
+
+    /// A number of the store as a whole, with what this transaction added to it.
+    pub(crate) fn total_now(&mut self, name: &'static str) -> Result<i64, Halt> {
+        let stored = self.get::<Total>(vec![Value::Text(name.to_owned())])?;
+        Ok(stored.map_or(0, |total| total.n) + *self.total(name))
     }
 
     pub(crate) fn change(&mut self, change: Change) {
@@ -395,6 +425,8 @@ impl<'a> World<'a> {
         self.writes.add.retain(|_, by| *by != 0);
         self.writes.live.retain(|_, by| *by != 0);
         self.writes.depth.retain(|_, by| *by != 0);
+        self.writes.dead_kinds.retain(|_, by| *by != 0);
+        self.writes.totals.retain(|_, by| *by != 0);
         self.writes.wake.sort();
         self.writes.wake.dedup();
         Ok(self.writes)

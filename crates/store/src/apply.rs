@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use decide::accounting::Accounting;
-use decide::batch::Batch;
+use decide::batch::{Batch, Reached};
 use decide::decide::{Undecided, decide, wants};
-use decide::ids::{KeyId, Position};
+use decide::fate::{Closed, Fate};
+use decide::ids::{CollectionId, KeyId, Position};
 use decide::names::{Unnamed, names};
 use decide::rules::Rules;
 use decide::wants::Names;
@@ -26,8 +27,20 @@ pub struct Applied {
     /// What it did, for those who count: units by source, operations by queue.
     pub counts: BTreeMap<String, Accounting>,
     pub worked: BTreeMap<String, (u64, u64)>,
+    /// Units that the batch brought, without earlier ones that moved.
+    pub arrived: Accounting,
     /// Accounts that are now to be fetched.
     pub repair: Vec<KeyId>,
+    /// What became of parked records and dead letters that were tried again, in their order.
+    pub fates: Vec<Fate>,
+    /// What became of parked records that were tried because what they lacked arrived.
+    pub woken: Vec<Fate>,
+    /// Dead letters that are not kept any longer, by cause.
+    pub closed: BTreeMap<Closed, u64>,
+    /// Dead letters more or fewer, by stage and collection.
+    pub dead: BTreeMap<(String, CollectionId), i64>,
+    /// How far each slice of a repository was done.
+    pub reached: Vec<Reached>,
 }
 
 /// How often a batch is begun at most: records that waited may have new names.
@@ -88,6 +101,12 @@ fn begin(
         loads,
         counts: writes.counts,
         worked: writes.worked,
+        arrived: writes.arrived,
         repair: writes.repair,
+        fates: writes.fates,
+        woken: writes.woken,
+        closed: writes.closed,
+        dead: writes.dead_kinds,
+        reached: writes.reached,
     })))
 }

@@ -10,8 +10,9 @@
 use std::collections::BTreeSet;
 
 use decide::batch::Order;
+use decide::dead::DEAD_BYTES;
 use decide::ids::{Micros, ParkedId};
-use decide::rows::{Account, Depth, Outcomes, Parked, Pending};
+use decide::rows::{Account, Depth, Outcomes, Parked, Pending, Total};
 use decide::rules::Rules;
 use decide::table::{Row, damaged};
 use decide::value::{Cell as _, Value};
@@ -52,6 +53,12 @@ pub fn next(
         orders.push(Order::Retry(ids));
     }
     orders.extend(job(snapshot)?);
+    let bytes = Range::of::<Total>(vec![Value::Text(DEAD_BYTES.to_owned())]);
+    let bytes = snapshot.range(&[bytes])?.pop().map(Rows::typed::<Total>);
+    let bytes = bytes.transpose()?.unwrap_or_default();
+    if bytes.iter().any(|total| total.n > rules.dead_bytes_max) {
+        orders.push(Order::Shrink);
+    }
     orders.extend(excess(snapshot, rules)?);
     for depth in first::<Depth>(snapshot, "", usize::MAX)? {
         let known = rules.queues.list.iter().any(|one| one.name == depth.queue);
