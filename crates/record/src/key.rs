@@ -12,8 +12,6 @@ use std::fmt;
 use p256::ecdsa::signature::hazmat::{PrehashSigner, PrehashVerifier};
 use sha2::{Digest, Sha256};
 
-mod base58;
-
 /// Why a key or a signature is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
@@ -38,6 +36,7 @@ const K256_CODEC: [u8; 2] = [0xe7, 0x01];
 const P256_CODEC: [u8; 2] = [0x80, 0x24];
 
 /// Longest multibase text we look at; an uncompressed key has 89 characters.
+/// Reading base58 takes time that is quadratic in its length.
 const MULTIBASE_BYTES_MAX: usize = 128;
 
 impl PublicKey {
@@ -125,7 +124,7 @@ impl PublicKey {
                 bytes.extend_from_slice(key.to_sec1_point(true).as_bytes());
             }
         }
-        format!("z{}", base58::encode(&bytes))
+        format!("z{}", bs58::encode(&bytes).into_string())
     }
 
     /// The key as a DID.
@@ -146,7 +145,7 @@ fn unbase(multibase: &str) -> Result<Vec<u8>, KeyError> {
     }
     multibase
         .strip_prefix('z')
-        .and_then(base58::decode)
+        .and_then(|digits| bs58::decode(digits).into_vec().ok())
         .ok_or(KeyError::Malformed("not base58btc multibase"))
 }
 
