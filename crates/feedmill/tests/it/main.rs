@@ -104,6 +104,7 @@ mod tap;
 mod tape;
 mod tidy;
 mod two_processes;
+mod uploads;
 mod values;
 mod verify;
 mod wal;
