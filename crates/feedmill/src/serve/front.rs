@@ -13,7 +13,7 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -26,14 +26,17 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use metrics::counter;
 use replicate::charge::Charge;
+use replicate::client_memory::ClientMemory;
+use tokio::sync::Notify;
 use tower_http::compression::Compression;
 use tower_service::Service;
 
 use super::caller::Caller;
 use super::error::XrpcError;
-use super::line::{Answers, Closing};
+use super::line::{Answers, Closing, Reads};
 use super::methods::handler::Handler;
 use super::rate::{self, Asker, Client, Standing};
+use super::upload::Upload;
 use super::{Server, unsent, xrpc};
 use crate::metrics as names;
 
@@ -74,11 +77,12 @@ impl Front {
         }
     }
 
-    /// The same with the paths of the log, which charge what they cost to whoever asks.
+    /// The same with the paths of the log, which charge what they cost to whoever asks and answer
+    /// within the same limits.
     #[must_use]
     pub fn beside(mut self, paths: Router) -> Self {
-        let charged = middleware::from_fn_with_state(Arc::clone(&self.server), charged);
-        self.paths = self.paths.merge(paths.layer(charged));
+        let bounded = middleware::from_fn_with_state(Arc::clone(&self.server), beside);
+        self.paths = self.paths.merge(paths.layer(bounded));
         self
     }
 }
@@ -94,13 +98,24 @@ impl Answers for Front {
     }
 }
 
-/// Gives a request to the log the share that it takes from.
-async fn charged(State(server): State<Arc<Server>>, mut request: Request, next: Next) -> Response {
+/// Lets a request to the log in. It is given the share that it takes from, and where its messages are
+/// counted.
+async fn beside(State(server): State<Arc<Server>>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     let address = server
         .rates
         .address(peer.map(|info| info.0), request.headers());
+    let closing = closing(&request);
+    let reads = request.extensions().get::<Reads>().cloned();
+    request.extensions_mut().insert(ClientMemory {
+        address,
+        uploads: Arc::clone(&server.uploads),
+        answers: Arc::clone(&server.unsent),
+        closing: Arc::clone(&closing),
+        reading: reads.unwrap_or_default().0,
+    });
     if let Some(address) = address {
+        let server = Arc::clone(&server);
         let charge = Charge::from_fn(move |cost| {
             let now_s = server.clock.now_us() / 1_000_000;
             let taken = server.rates.take(Asker::Address(address), cost, now_s);
@@ -108,7 +123,12 @@ async fn charged(State(server): State<Arc<Server>>, mut request: Request, next: 
         });
         request.extensions_mut().insert(charge);
     }
-    next.run(request).await
+    // Who waits for news waits for longer than a request may take, and takes no slot meanwhile.
+    if replicate::waits(request.method(), request.uri()) {
+        let response = next.run(request).await;
+        return unsent::reserve(response, &server.unsent, address, closing);
+    }
+    bounded(&server, request, address, |request| next.run(request)).await
 }
 
 async fn by_path(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
@@ -137,7 +157,16 @@ async fn pass<F: Future<Output = Response>>(
         Err(standing) => standing.refusal(now_s()),
         Ok(standing) => {
             request.extensions_mut().insert(Client(address));
-            let mut response = shaped(bounded(server, request, next).await);
+            let packing = Packing::of(request.headers());
+            let (request, upload) = Upload::of(request, &server.uploads, address);
+            let mut response = bounded(server, request, address, next).await;
+            if let Some(upload) = upload {
+                response = upload.or_refused(response);
+            }
+            response = shaped(response);
+            if let Some(packing) = packing {
+                response = packing.pack(response).await;
+            }
             // An account's standing is told instead of the address's where both are counted.
             let own = response.extensions().get::<Standing>().copied();
             if let Some(standing) = own.or(standing)
@@ -152,16 +181,13 @@ async fn pass<F: Future<Output = Response>>(
     response
 }
 
-/// Bounds a request in number and time, and counts it.
+/// Bounds a request in number and time, and its answer in bytes, and counts it.
 async fn bounded<F: Future<Output = Response>>(
     server: &Server,
     request: Request,
+    address: Option<IpAddr>,
     next: impl FnOnce(Request) -> F,
 ) -> Response {
-    let address = request
-        .extensions()
-        .get::<Client>()
-        .and_then(|client| client.0);
     let is_probe = PROBES.contains(&request.uri().path());
     let _slot = match server.slots.take(address).map(Some) {
         Err(by) if !is_probe => {
@@ -171,10 +197,8 @@ async fn bounded<F: Future<Output = Response>>(
         slot => slot.unwrap_or_default(),
     };
     let begun = Instant::now();
-    let closing = request.extensions().get::<Closing>();
-    let closing = closing.map_or_else(Arc::default, |closing| Arc::clone(&closing.0));
+    let closing = closing(&request);
     let meter = server.meters.of(request.uri().path());
-    let packing = Packing::of(request.headers());
     let writes = !matches!(*request.method(), Method::GET | Method::HEAD);
     let timeout = server.limits.timeout();
     let caller = Arc::new(Caller::new(address, writes, timeout));
@@ -184,11 +208,13 @@ async fn bounded<F: Future<Output = Response>>(
         Err(_) => XrpcError::slow().into_response(),
     };
     meter.count(response.status(), begun.elapsed());
-    let response = unsent::reserve(response, &server.unsent, address, closing);
-    match packing {
-        Some(packing) => packing.pack(response).await,
-        None => response,
-    }
+    unsent::reserve(response, &server.unsent, address, closing)
+}
+
+/// What closes the connection of a request.
+fn closing(request: &Request) -> Arc<Notify> {
+    let closing = request.extensions().get::<Closing>();
+    closing.map_or_else(Arc::default, |closing| Arc::clone(&closing.0))
 }
 
 /// How an answer may be compressed; looked at only where that was asked for.

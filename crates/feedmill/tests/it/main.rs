@@ -106,6 +106,7 @@ mod tap;
 mod tape;
 mod tidy;
 mod two_processes;
+mod uploads;
 mod values;
 mod verify;
 mod waiting_bytes;

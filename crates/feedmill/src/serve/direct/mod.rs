@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{FromRequestParts, Path, RawQuery, State};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
@@ -338,11 +338,7 @@ struct Asked<'a> {
 impl Asked<'_> {
     /// Only the app may.
     fn app_only(&self) -> Result<(), XrpcError> {
-        match self.caller {
-            Caller::App => Ok(()),
-            Caller::Reader(_) => Err(XrpcError::forbidden("only the app's token may do this")),
-            Caller::Nobody => Err(nobody()),
-        }
+        only_app(&self.caller)
     }
 
     /// Anybody we know may, and anybody at all where the door is open.
@@ -378,6 +374,14 @@ impl Asked<'_> {
                 "name the actor in the field {field:?} or the header {ACTOR_HEADER}"
             ))),
         }
+    }
+}
+
+fn only_app(caller: &Caller) -> Result<(), XrpcError> {
+    match caller {
+        Caller::App => Ok(()),
+        Caller::Reader(_) => Err(XrpcError::forbidden("only the app's token may do this")),
+        Caller::Nobody => Err(nobody()),
     }
 }
 
@@ -421,9 +425,28 @@ where
 
 type Shared = State<Arc<Server>>;
 
+/// The app, known by its token before the body of its request is read.
+pub(super) struct App;
+
+impl FromRequestParts<Arc<Server>> for App {
+    type Rejection = XrpcError;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        server: &Arc<Server>,
+    ) -> Result<Self, XrpcError> {
+        let direct = server.direct.as_ref();
+        let direct = direct.ok_or_else(|| XrpcError::no_method("direct", &[]))?;
+        let now_us = server.clock.now_us();
+        let caller = direct.door.caller((&parts.method, &parts.headers), now_us)?;
+        only_app(&caller).map(|()| Self)
+    }
+}
+
 pub(super) async fn put_record(
     State(server): Shared,
     Path((short, id)): Path<(String, String)>,
+    _: App,
     head: Parts,
     body: Bytes,
 ) -> Response {
@@ -466,19 +489,39 @@ pub(super) async fn list_records(
     }
 }
 
-pub(super) async fn follow_one(State(server): Shared, head: Parts, body: Bytes) -> Response {
+pub(super) async fn follow_one(
+    State(server): Shared,
+    _: App,
+    head: Parts,
+    body: Bytes,
+) -> Response {
     run(server, head, move |asked| follow::follow(asked, &body)).await
 }
 
-pub(super) async fn unfollow(State(server): Shared, head: Parts, body: Bytes) -> Response {
+pub(super) async fn unfollow(
+    State(server): Shared,
+    _: App,
+    head: Parts,
+    body: Bytes,
+) -> Response {
     run(server, head, move |asked| follow::unfollow(asked, &body)).await
 }
 
-pub(super) async fn follow_many(State(server): Shared, head: Parts, body: Bytes) -> Response {
+pub(super) async fn follow_many(
+    State(server): Shared,
+    _: App,
+    head: Parts,
+    body: Bytes,
+) -> Response {
     run(server, head, move |asked| follow::many(asked, &body)).await
 }
 
-pub(super) async fn mint(State(server): Shared, head: Parts, body: Bytes) -> Response {
+pub(super) async fn mint(
+    State(server): Shared,
+    _: App,
+    head: Parts,
+    body: Bytes,
+) -> Response {
     run(server, head, move |asked| follow::token(asked, &body)).await
 }
 
