@@ -97,9 +97,11 @@ pub const HTTP_CONNECTIONS: &str = "feedmill_http_connections";
 pub const LIMITED: &str = "feedmill_http_limited_total";
 /// Records of feed pages looked for in memory, by result.
 pub const RECORD_CACHE: &str = "feedmill_record_cache_total";
+/// Bytes of what is kept only so that it need not be made again, by cache.
+pub const CACHE_BYTES: &str = "feedmill_cache_bytes";
 /// Requests that wait for the store, by what for.
 pub const STORE_WAITING: &str = "feedmill_store_waiting_requests";
-/// Requests charged for reads that cost more than one.
+/// Requests charged beside those that were made, for what they cost.
 pub const CHARGED: &str = "feedmill_http_charged_total";
 /// Labels heard, by result.
 pub const LABELS: &str = "feedmill_labels_total";
@@ -245,12 +247,16 @@ pub const ALL: &[(&str, &str)] = &[
     ),
     (
         CHARGED,
-        "requests charged for reads that cost more than one",
+        "requests charged beside those that were made, for what they cost",
     ),
     (LABELS, "labels heard, by result"),
     (
         RECORD_CACHE,
         "records of feed pages looked for in memory, by result",
+    ),
+    (
+        CACHE_BYTES,
+        "bytes of what is kept so that it need not be made again, by cache",
     ),
     (PAGES, "feed pages answered, by where they came from"),
     (TIMELINES, "what is in memory for feeds, by kind"),
@@ -293,7 +299,7 @@ pub fn recorder() -> &'static PrometheusHandle {
             match *name {
                 LAG | CONDITION | READY | STANDBY | SOURCE_CONNECTED | CLOCK_OFFSET
                 | COMMIT_AGE | DISK_FREE | MEASURED_AGE | QUEUE | QUEUE_BYTES | STORE_WAITING
-                | QUEUE_AGE | REPO_BYTES | IDENTITY_BYTES | DEAD | DEAD_BYTES | UNMERGED
+                | QUEUE_AGE | REPO_BYTES | IDENTITY_BYTES | CACHE_BYTES | DEAD | DEAD_BYTES | UNMERGED
                 | PARKED | LISTENERS | BRANCH_BEHIND | HTTP_CONNECTIONS | LOG_BEHIND
                 | TIMELINES | TIMELINE_BYTES | TIMELINES_BEHIND => {
                     describe_gauge!(*name, *meaning)

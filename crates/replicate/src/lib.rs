@@ -17,6 +17,9 @@ pub mod metrics;
 #[cfg(test)]
 mod effort;
 
+// Whether a page of another origin asks.
+pub mod origin;
+
 // `[log]` in the configuration file.
 pub mod settings;
 
@@ -28,9 +31,6 @@ pub mod sqlite;
 
 // Who waits for a space to advance.
 pub mod hub;
-
-// Whether a page of another origin asks.
-pub mod origin;
 
 // What a request costs its sender.
 pub mod charge;

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, HeaderValue, header};
 use quick_cache::sync::Cache;
 
+use super::caller::Caller;
+use super::charges::SIGNATURE_STEPS;
 use super::error::XrpcError;
 use super::jwt::Token;
 use crate::identity::{IdentityError, Resolver};
@@ -98,6 +100,7 @@ impl Bearers {
     /// Holds a token against its issuer's key, which may have changed since we last looked.
     async fn verify(&self, token: &Token<'_>, did: &str) -> Result<(), XrpcError> {
         let (key, is_fresh) = self.resolver.token_key(did).await.map_err(unknown)?;
+        Caller::cost(SIGNATURE_STEPS);
         let Err(bad) = token.verify(&key) else {
             return Ok(());
         };
@@ -105,7 +108,10 @@ impl Bearers {
             return Err(bad);
         }
         match self.resolver.token_key_anew(did).await.map_err(unknown)? {
-            Some(key) => token.verify(&key),
+            Some(key) => {
+                Caller::cost(SIGNATURE_STEPS);
+                token.verify(&key)
+            }
             None => Err(bad),
         }
     }

@@ -5,7 +5,8 @@
 //! Out:   answers that any web page may read, compressed where that was asked
 //!        for, counted; refusals in the form that clients know.
 //! Never: more requests at once than `requests_max`; one that takes longer
-//!        than `timeout_s`; more of one address than its share.
+//!        than `timeout_s`; more of one address than its share; a probe that
+//!        is refused because there is much else.
 //!
 //! One function instead of a tower of layers: each layer costs every request a
 //! copy of all that lies under it. Methods are found by their names here, and
@@ -19,7 +20,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -32,6 +33,7 @@ use tower_http::compression::Compression;
 use tower_service::Service;
 
 use super::caller::Caller;
+use super::charges::{self, Bill};
 use super::error::XrpcError;
 use super::line::{Answers, Closing, Reads};
 use super::methods::handler::Handler;
@@ -45,8 +47,11 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 /// Seconds for which a browser remembers that.
 const PREFLIGHT_S: HeaderValue = HeaderValue::from_static("86400");
 
-/// What machines ask to see whether we live: answered however many other requests there are.
-const PROBES: [&str; 4] = ["/xrpc/_health", "/health", "/ready", "/metrics"];
+/// What machines ask to see whether we live: answered however many other requests there are. They are
+/// answered from memory, in less time than a refusal.
+const PROBES: [&str; 3] = ["/xrpc/_health", "/health", "/ready"];
+/// The same for one that takes longer: each address has its share of it.
+const SCRAPE: &str = "/metrics";
 
 /// Everything that is served.
 #[derive(Debug)]
@@ -128,7 +133,10 @@ async fn beside(State(server): State<Arc<Server>>, mut request: Request, next: N
         let response = next.run(request).await;
         return unsent::reserve(response, &server.unsent, address, closing);
     }
-    bounded(&server, request, address, |request| next.run(request)).await
+    bounded(&server, request, (address, None), |request| {
+        next.run(request)
+    })
+    .await
 }
 
 async fn by_path(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
@@ -149,7 +157,8 @@ async fn pass<F: Future<Output = Response>>(
         .rates
         .address(peer.map(|info| info.0), request.headers());
     let now_s = || server.clock.now_us() / 1_000_000;
-    let taken = match address {
+    let is_probe = PROBES.contains(&request.uri().path());
+    let taken = match address.filter(|_| !is_probe) {
         Some(address) => server.rates.take(Asker::Address(address), 1, now_s()),
         None => Ok(None),
     };
@@ -159,14 +168,11 @@ async fn pass<F: Future<Output = Response>>(
             request.extensions_mut().insert(Client(address));
             let packing = Packing::of(request.headers());
             let (request, upload) = Upload::of(request, &server.uploads, address);
-            let mut response = bounded(server, request, address, next).await;
+            let mut response = bounded(server, request, (address, packing), next).await;
             if let Some(upload) = upload {
                 response = upload.or_refused(response);
             }
             response = shaped(response);
-            if let Some(packing) = packing {
-                response = packing.pack(response).await;
-            }
             // An account's standing is told instead of the address's where both are counted.
             let own = response.extensions().get::<Standing>().copied();
             if let Some(standing) = own.or(standing)
@@ -185,16 +191,18 @@ async fn pass<F: Future<Output = Response>>(
 async fn bounded<F: Future<Output = Response>>(
     server: &Server,
     request: Request,
-    address: Option<IpAddr>,
+    (address, packing): (Option<IpAddr>, Option<Packing>),
     next: impl FnOnce(Request) -> F,
 ) -> Response {
-    let is_probe = PROBES.contains(&request.uri().path());
-    let _slot = match server.slots.take(address).map(Some) {
-        Err(by) if !is_probe => {
+    let path = request.uri().path();
+    let is_free = path == SCRAPE || PROBES.contains(&path);
+    let slot = (!is_free).then(|| server.slots.take(address));
+    let _slot = match slot.transpose() {
+        Ok(slot) => slot,
+        Err(by) => {
             counter!(names::LIMITED, "by" => by).increment(1);
             return XrpcError::busy("too many requests at once; try again").into_response();
         }
-        slot => slot.unwrap_or_default(),
     };
     let begun = Instant::now();
     let closing = closing(&request);
@@ -202,13 +210,22 @@ async fn bounded<F: Future<Output = Response>>(
     let writes = !matches!(*request.method(), Method::GET | Method::HEAD);
     let timeout = server.limits.timeout();
     let caller = Arc::new(Caller::new(address, writes, timeout));
-    let answering = tokio::time::timeout(timeout, caller.scope(next(request)));
+    let _bill = Bill::of(server, &caller);
+    let answering = tokio::time::timeout(timeout, Arc::clone(&caller).scope(next(request)));
     let response = match answering.await {
         Ok(response) => response,
         Err(_) => XrpcError::slow().into_response(),
     };
     meter.count(response.status(), begun.elapsed());
-    unsent::reserve(response, &server.unsent, address, closing)
+    let bytes = response.body().size_hint().exact().unwrap_or(0);
+    let response = unsent::reserve(response, &server.unsent, address, closing);
+    let response = match packing {
+        Some(packing) => packing.pack(response).await,
+        None => response,
+    };
+    let is_packed = response.headers().contains_key(header::CONTENT_ENCODING);
+    caller.add(charges::answered(bytes, is_packed));
+    response
 }
 
 /// What closes the connection of a request.
@@ -311,4 +328,82 @@ fn shaped(response: Response) -> Response {
     let json = HeaderValue::from_static("application/json");
     parts.headers.insert(header::CONTENT_TYPE, json);
     Response::from_parts(parts, Body::from(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::config::Config;
+    use crate::status::Status;
+    use crate::store;
+
+    const OTHER: &str = "/openapi.json";
+
+    fn server(serve: &str) -> Arc<Server> {
+        let text = format!(
+            "namespace = \"com.example\"\n[store]\nurl = \"sqlite::memory:\"\n[serve]\n{serve}"
+        );
+        let config = Config::parse(&text).unwrap();
+        let store = store::open(&config).unwrap();
+        let (plan, status) = (Arc::clone(store.plan()), Arc::new(Status::default()));
+        Arc::new(Server::new(&config, plan, store, None, status, Clock::Wall))
+    }
+
+    /// How a stranger's request is answered.
+    async fn ask(front: &Front, path: &str) -> StatusCode {
+        let stranger = ConnectInfo(SocketAddr::from(([10, 0, 0, 1], 1)));
+        let request = Request::builder().uri(path).extension(stranger);
+        let request = request.body(Body::empty()).unwrap();
+        front.answer(request).await.status()
+    }
+
+    #[tokio::test]
+    async fn probes_are_answered_where_nothing_else_is() {
+        let server = server("requests_max = 1\nrate_max = 2\nrate_s = 3600\n");
+        let front = Front::new(Arc::clone(&server), 1_000);
+        let slot = server.slots.take(None).unwrap();
+        assert_eq!(ask(&front, OTHER).await, 503, "no slot is free");
+        for _ in 0..3 {
+            for path in PROBES {
+                let status = ask(&front, path).await;
+                assert!(status == 200 || path == "/ready", "{path}: {status}");
+                assert_ne!(status, 429, "{path}");
+            }
+        }
+        drop(slot);
+        assert_eq!(ask(&front, OTHER).await, 200);
+        assert_eq!(ask(&front, OTHER).await, 429, "its share is used up");
+        assert_eq!(ask(&front, SCRAPE).await, 429);
+        assert_eq!(ask(&front, "/health").await, 200);
+    }
+
+    /// What is left of a stranger's share after one request.
+    async fn left(server: &Arc<Server>, packed: bool) -> u32 {
+        let front = Front::new(Arc::clone(server), 1_000);
+        let stranger = ConnectInfo(SocketAddr::from(([10, 0, 0, 2], 1)));
+        let mut left = 0;
+        for _ in 0..200 {
+            let mut request = Request::builder().uri(OTHER).extension(stranger);
+            if packed {
+                request = request.header(header::ACCEPT_ENCODING, "gzip");
+            }
+            let answer = front.answer(request.body(Body::empty()).unwrap()).await;
+            assert_eq!(answer.status(), 200);
+            left = answer.headers()["ratelimit-remaining"]
+                .to_str()
+                .unwrap()
+                .parse()
+                .unwrap();
+        }
+        left
+    }
+
+    #[tokio::test]
+    async fn bytes_are_charged_and_packed_ones_more() {
+        let limits = "rate_max = 10000\nrate_s = 3600\n";
+        let plain = left(&server(limits), false).await;
+        let packed = left(&server(limits), true).await;
+        assert!(packed < plain && plain <= 9_800, "{packed} {plain}");
+    }
 }

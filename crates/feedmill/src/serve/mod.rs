@@ -14,6 +14,7 @@ pub mod bearer;
 // Bodies from stored JSON.
 pub mod body;
 mod caller;
+mod charges;
 mod connections;
 // Opaque cursors.
 pub mod cursor;

@@ -64,6 +64,9 @@ const FIXED: &[(&str, &str, &[&str])] = &[
             "connections",
             "idle-connections",
             "stall",
+            "listeners",
+            "address-listeners",
+            "unknown-listeners",
         ],
     ),
     (names::PAGES, "from", &["memory", "store"]),
@@ -236,6 +239,9 @@ pub fn begin(config: &Config) {
     }
     for kind in ["documents", "handles"] {
         nothing(gauge!(names::IDENTITY_BYTES, "kind" => kind));
+    }
+    for cache in ["records", "texts", "window"] {
+        nothing(gauge!(names::CACHE_BYTES, "cache" => cache));
     }
     for queue in ["intake", "listeners", "pending", "parked", "held", "outbox"] {
         nothing(gauge!(names::QUEUE_BYTES, "queue" => queue));
