@@ -5,8 +5,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use feedmill::branch::{self, Step};
+use feedmill::clock::Clock;
 use feedmill::config::Config;
 use feedmill::labels::{Label, Labels, Subject};
+use feedmill::river::{River, Role, Start};
 use feedmill::search::{SearchBranch, SearchIndex};
 use feedmill::store::search::Search;
 use feedmill::store::{self, StoreError};
@@ -216,6 +218,34 @@ fn a_damaged_store_says_what_to_do() {
         Err(StoreError::Broken(cause)) => assert!(cause.contains("feedmill restore"), "{cause}"),
         other => panic!("{other:?}"),
     }
+    drop(store);
+    // Where nobody writes, whoever reads makes it known.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(damage_is_a_reason_not_to_be_ready(&site.config, &uri));
+}
+
+async fn damage_is_a_reason_not_to_be_ready(config: &Config, uri: &str) {
+    feedmill::identity::provide_tls();
+    let start = Start {
+        role: Role::Serve,
+        clock: Clock::Wall,
+        lexicons: &[],
+    };
+    let river = River::start(config, start).await.unwrap();
+    let address = river.address.unwrap();
+    let ask = async |path: &str| {
+        let answer = reqwest::get(format!("http://{address}{path}")).await;
+        let answer = answer.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let record = format!("/xrpc/com.example.post.getRecord?uri={uri}");
+    let (status, answer) = ask(&record).await;
+    assert_eq!(status, 500, "{answer}");
+    let (status, answer) = ask("/ready").await;
+    assert_eq!(status, 503, "{answer}");
+    assert!(answer.contains("\"code\":\"store_damaged\""), "{answer}");
+    assert!(answer.contains("feedmill restore"), "{answer}");
+    river.stop().await;
 }
 
 #[test]
