@@ -108,3 +108,4 @@ mod values;
 mod verify;
 mod wal;
 mod walks;
+mod witness;
