@@ -108,6 +108,23 @@ async fn a_damaged_search_index_is_built_anew_and_a_line_says_so() {
     assert!(answers(&index));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_says_that_a_damaged_file_of_labels_was_made_anew() {
+    let site = Site::new();
+    let file = site.path("feedmill.labels.db");
+    std::fs::write(
+        &file,
+        "not a database, but something else that is long enough".repeat(100),
+    )
+    .unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_feedmill"));
+    command.arg("serve").arg(&site.file);
+    let life = Life::of(command);
+    life.says("the file of labels was damaged; the labelers' streams are read again")
+        .await;
+    assert!(life.end().success());
+}
+
 #[test]
 fn a_search_index_found_damaged_while_it_is_used_is_built_anew() {
     let site = Site::new();
