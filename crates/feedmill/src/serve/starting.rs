@@ -20,6 +20,7 @@ use serde_json::json;
 use super::allowed_hosts::AllowedHosts;
 use super::front::Front;
 use super::line::Answers;
+use super::page::page;
 use crate::metrics as names;
 
 /// What answers, from the first connection on.
@@ -105,6 +106,9 @@ impl Starting {
     }
 
     fn early(&self, path: &str) -> Response {
+        if path == "/" {
+            return page(); // it says what `/status` says
+        }
         let doing = *self.doing.lock();
         if path == "/metrics" {
             return Self::metrics(doing);

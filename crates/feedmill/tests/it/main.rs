@@ -112,3 +112,4 @@ mod verify;
 mod waiting_bytes;
 mod wal;
 mod walks;
+mod witness;

@@ -55,6 +55,26 @@ async fn streams_are_written_only_where_everybody_may_write() {
     assert_eq!(last, StatusCode::TOO_MANY_REQUESTS.as_u16());
 }
 
+/// nginx holds an answer back until a buffer is full, unless it is told not to.
+#[tokio::test]
+async fn events_of_a_stream_ask_a_proxy_not_to_hold_them_back() {
+    let server = serve(LogSettings::open()).await;
+    assert_eq!(server.stream("PUT", "a", "", "hello").await, 201);
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    let ask = b"GET /v1/stream/a?offset=-1&live=sse HTTP/1.1\r\nhost: log\r\n\r\n";
+    socket.write_all(ask).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(socket.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap().to_lowercase();
+    assert!(
+        head.contains("\r\ncontent-type: text/event-stream\r\n"),
+        "{head}"
+    );
+    assert!(head.contains("\r\nx-accel-buffering: no\r\n"), "{head}");
+}
+
 #[tokio::test]
 async fn the_streams_own_space_is_written_by_streams_alone() {
     let server = serve(LogSettings::open()).await;

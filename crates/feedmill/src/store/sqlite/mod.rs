@@ -208,7 +208,7 @@ impl SqliteStore {
             tx.commit()?;
             Ok(value)
         });
-        result.map_err(sql)
+        result.map_err(|error| self.writer.noted(error))
     }
 }
 

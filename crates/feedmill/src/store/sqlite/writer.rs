@@ -14,6 +14,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use super::accounts::Refusal;
 use super::apply::Apply;
 use super::derive::Ids;
+use super::error::is_damage;
 use super::head::Head;
 use super::memory::Memory;
 use super::pending::Turn;
@@ -80,7 +81,11 @@ impl Writer {
     /// Hands over a batch and waits until it is durable.
     pub(super) fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
         let (answer, reply) = sync_channel(1);
-        let gone = || StoreError::Broken("the writer thread has ended".into());
+        let gone = || {
+            let cause = broken("the writer thread has ended; restart the process".into());
+            self.notes.damaged(&cause);
+            cause
+        };
         let number = self.notes.handed_over(batch.now_us);
         let jobs = self.jobs.as_ref().ok_or_else(gone)?;
         let sent = jobs.send(Job { batch, answer });
@@ -95,6 +100,16 @@ impl Writer {
     /// Marks the batches of a source while they are worked on.
     pub(super) fn mark(&self, source: &str, attempt: Arc<Attempt>) {
         self.marks.lock().insert(source.to_owned(), attempt);
+    }
+
+    /// An error of somebody who reads, noted if it is damage.
+    pub(super) fn noted(&self, error: rusqlite::Error) -> StoreError {
+        let is_damage = is_damage(&error);
+        let error = sql(error);
+        if is_damage {
+            self.notes.damaged(&error);
+        }
+        error
     }
 
     /// What the thread is doing.
@@ -506,6 +521,22 @@ mod tests {
         let (committing, applying) = seen.split_last().unwrap();
         assert!(!committing && applying.contains(&true) && !applying.contains(&false));
         assert!(!look(&path));
+    }
+
+    #[test]
+    fn a_writer_that_has_ended_is_noted_when_the_next_batch_comes() {
+        let (jobs, queue) = sync_channel(1);
+        drop(queue);
+        let writer = Writer {
+            marks: Arc::default(),
+            notes: Arc::default(),
+            jobs: Some(jobs),
+            thread: None,
+        };
+        assert_eq!(writer.writing().damage, None);
+        assert!(writer.commit(batch("relay")).is_err());
+        let damage = writer.writing().damage.unwrap();
+        assert!(damage.contains("the writer thread has ended"), "{damage}");
     }
 
     #[test]
