@@ -299,8 +299,8 @@ pub fn recorder() -> &'static PrometheusHandle {
             match *name {
                 LAG | CONDITION | READY | STANDBY | SOURCE_CONNECTED | CLOCK_OFFSET
                 | COMMIT_AGE | DISK_FREE | MEASURED_AGE | QUEUE | QUEUE_BYTES | STORE_WAITING
-                | QUEUE_AGE | REPO_BYTES | IDENTITY_BYTES | CACHE_BYTES | DEAD | DEAD_BYTES | UNMERGED
-                | PARKED | LISTENERS | BRANCH_BEHIND | HTTP_CONNECTIONS | LOG_BEHIND
+                | QUEUE_AGE | REPO_BYTES | IDENTITY_BYTES | CACHE_BYTES | DEAD | DEAD_BYTES
+                | UNMERGED | PARKED | LISTENERS | BRANCH_BEHIND | HTTP_CONNECTIONS | LOG_BEHIND
                 | TIMELINES | TIMELINE_BYTES | TIMELINES_BEHIND => {
                     describe_gauge!(*name, *meaning)
                 }

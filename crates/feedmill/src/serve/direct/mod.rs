@@ -438,7 +438,9 @@ impl FromRequestParts<Arc<Server>> for App {
         let direct = server.direct.as_ref();
         let direct = direct.ok_or_else(|| XrpcError::no_method("direct", &[]))?;
         let now_us = server.clock.now_us();
-        let caller = direct.door.caller((&parts.method, &parts.headers), now_us)?;
+        let caller = direct
+            .door
+            .caller((&parts.method, &parts.headers), now_us)?;
         only_app(&caller).map(|()| Self)
     }
 }
@@ -498,12 +500,7 @@ pub(super) async fn follow_one(
     run(server, head, move |asked| follow::follow(asked, &body)).await
 }
 
-pub(super) async fn unfollow(
-    State(server): Shared,
-    _: App,
-    head: Parts,
-    body: Bytes,
-) -> Response {
+pub(super) async fn unfollow(State(server): Shared, _: App, head: Parts, body: Bytes) -> Response {
     run(server, head, move |asked| follow::unfollow(asked, &body)).await
 }
 
@@ -516,12 +513,7 @@ pub(super) async fn follow_many(
     run(server, head, move |asked| follow::many(asked, &body)).await
 }
 
-pub(super) async fn mint(
-    State(server): Shared,
-    _: App,
-    head: Parts,
-    body: Bytes,
-) -> Response {
+pub(super) async fn mint(State(server): Shared, _: App, head: Parts, body: Bytes) -> Response {
     run(server, head, move |asked| follow::token(asked, &body)).await
 }
 
