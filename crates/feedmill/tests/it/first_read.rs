@@ -175,7 +175,7 @@ async fn a_reader_fetched_before_its_follows_were_kept_is_fetched_again_once() {
     // At first nobody keeps follows: what notes name is followed.
     let follow = format!("[collections.follow]\ncollection = \"{FOLLOW}\"\n");
     let text = oracle::config(&network, "127.0.0.1:0", &store);
-    let text = text.replace(&follow, "").replace(wait.0, wait.1);
+    let text = text.replace(&follow, "").replacen(wait.0, wait.1, 1);
     let named = "collection = \"follow\", subject";
     let text = text
         .replace("follow = \"follow\"", "follow = \"note\"")
