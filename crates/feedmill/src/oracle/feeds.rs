@@ -108,7 +108,7 @@ keys = ["author"]
 [feeds.loose]
 follow = "watch"
 targets = [
-    { collection = "card", merge = "uri", keys = ["author", "topics"] },
+    { collection = "card", merge = "uri", keys = ["topics"] },
     { collection = "link", merge = "card.uri", keys = ["collection.uri"], union = ["collection.uri", "source"] },
 ]
 window = "10m"
@@ -274,10 +274,7 @@ fn loose() -> Feed {
             thing_max: 2,
         }),
         include_self: true,
-        ..Feed::of(
-            WATCH,
-            vec![cards(&[Key::Author, Key::Field("topics")]), link],
-        )
+        ..Feed::of(WATCH, vec![cards(&[Key::Field("topics")]), link])
     }
 }
 

@@ -146,6 +146,10 @@ const ASKING: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "crates/feedmill/src/oracle.rs",
+                "hands on the client and the errors of the one below",
+            ),
+            (
+                "crates/feedmill/src/oracle/reading.rs",
                 "asks the server that its own caller started",
             ),
         ],
