@@ -90,6 +90,8 @@ export async function testReplica({ log: { LogReplica, blockHash, newKey, actorO
   await testRefused({ open, until, check, texts })
   await testRanges({ open, until, check, texts })
   await testCatchUp({ open, check, url, space })
+  await testCatchUp({ open, check, url, space: `${space} signed`, signer: { key, actor, blockHash } })
+  await testDeleted({ open, until, check, url, space: `${space} deleted` })
 
   await Promise.all([ada, bob, partial, offline].map((log) => log.close()))
 }
@@ -256,15 +258,44 @@ async function testRanges({ open, until, check, texts }) {
   await Promise.all([writer, since, tail, later, whole].map((log) => log.close()))
 }
 
+// A space that was deleted is not brought back by who still has its blocks.
+async function testDeleted({ open, until, check, url, space }) {
+  const ask = async (kind) => {
+    const options = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ requestId: kind }) }
+    return (await fetch(`${url}/log/${encodeURIComponent(space)}/${kind}`, options)).json()
+  }
+  const log = await open("deleted", "kim", { space })
+  await log.append("f", "kept")
+  await until("what is written is sent", async () => (await log.status()).waiting === 0)
+  await ask("delete")
+  let trouble
+  log.addEventListener("trouble", ({ error }) => (trouble = error))
+  await log.append("f", "later")
+  await until("that the space was deleted is reported", async () => trouble?.code === "spaceDeleted")
+  check("and it stays so", (await ask("query")).error === "spaceDeleted")
+  await ask("create")
+  log.sync()
+  await until("whoever creates it again is given both blocks", async () => (await ask("query")).blocks?.length === 2)
+  const partial = await open("writes elsewhere", undefined, { space, feeds: ["g"] })
+  const refused = await partial.append("f", "never sent").catch((error) => error)
+  check("a feed that is left out is not written to", refused instanceof RangeError)
+  await Promise.all([log, partial].map((log) => log.close()))
+}
+
 // A long history comes in few requests, and each page while the one before is written.
-async function testCatchUp({ open, check, url, space }) {
+async function testCatchUp({ open, check, url, space, signer }) {
   const blocks = 20_000
   const data = btoa("x".repeat(200))
+  const make = async (number) => {
+    const block = { feedId: `many ${number % 50}`, actorId: "joe", sequence: Math.floor(number / 50) + 1, timestamp: 1, data }
+    if (!signer) return block
+    block.actorId = signer.actor
+    const hash = Uint8Array.from(signer.blockHash(space, block).match(/../g), (pair) => parseInt(pair, 16))
+    const signature = new Uint8Array(await crypto.subtle.sign("Ed25519", signer.key.privateKey, hash))
+    return { ...block, signature: btoa(String.fromCharCode(...signature)) }
+  }
   for (let done = 0; done < blocks; done += 1000) {
-    const batch = Array.from({ length: 1000 }, (_, at) => {
-      const number = done + at
-      return { feedId: `many ${number % 50}`, actorId: "joe", sequence: Math.floor(number / 50) + 1, timestamp: 1, data }
-    })
+    const batch = await Promise.all(Array.from({ length: 1000 }, (_, at) => make(done + at)))
     const body = JSON.stringify({ requestId: done, blocks: batch })
     const options = { method: "POST", headers: { "content-type": "application/json" }, body }
     const answer = await (await fetch(`${url}/log/${encodeURIComponent(space)}/append`, options)).json()
@@ -276,10 +307,10 @@ async function testCatchUp({ open, check, url, space }) {
     return fetch(address, options)
   }
   const began = performance.now()
-  const reader = await open("catch up", undefined, { fetch: counting })
+  const reader = await open(signer ? "catch up signed" : "catch up", undefined, { space, fetch: counting })
   await reader.sync()
   const took = Math.round(performance.now() - began)
-  check(`${blocks} blocks come in few requests (${queries}, in ${took} ms)`, queries <= 40)
+  check(`${blocks}${signer ? " signed" : ""} blocks come in few requests (${queries}, in ${took} ms)`, queries <= 40)
   check("whole", (await reader.read()).filter(({ feedId }) => feedId.startsWith("many")).length === blocks)
   await reader.close()
 }

@@ -153,6 +153,7 @@ export class LogReplica extends EventTarget {
 
   /** Write the next block of a feed. Resolves when it is durable here; it is pushed when possible. */
   async append(feedId, data, { timestamp = Date.now() } = {}) {
+    if (this.#feeds && !this.#feeds.includes(feedId)) throw new RangeError(`this replica does not replicate the feed ${feedId}`)
     const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data
     let block
     for (;;) {
