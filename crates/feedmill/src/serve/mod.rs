@@ -65,6 +65,7 @@ mod slots;
 // What is answered before there is a server.
 pub mod starting;
 mod subscribe;
+mod tokens;
 mod xrpc;
 
 use std::sync::Arc;
