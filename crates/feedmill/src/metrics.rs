@@ -79,9 +79,9 @@ pub const WAITS: &str = "feedmill_outbox_waits_total";
 pub const STORE_LOOKS: &str = "feedmill_store_looks_total";
 /// Damaged files that were made anew, by file.
 pub const DERIVED_REBUILDS: &str = "feedmill_derived_files_rebuilt_total";
-/// Bytes of the store's write-ahead log.
+/// Bytes of write-ahead logs, by file.
 pub const WAL_BYTES: &str = "feedmill_store_wal_bytes";
-/// Attempts to cut it back, by result.
+/// Attempts to cut one back, by file and result.
 pub const WAL_TRUNCATIONS: &str = "feedmill_store_wal_truncations_total";
 /// Transactions of the store, by how they were synced.
 pub const STORE_COMMITS: &str = "feedmill_store_commits_total";
@@ -219,10 +219,10 @@ pub const ALL: &[(&str, &str)] = &[
         DERIVED_REBUILDS,
         "damaged files that were made anew, by file",
     ),
-    (WAL_BYTES, "bytes of the store's write-ahead log"),
+    (WAL_BYTES, "bytes of write-ahead logs, by file"),
     (
         WAL_TRUNCATIONS,
-        "attempts to cut the write-ahead log back, by result",
+        "attempts to cut a write-ahead log back, by file and result",
     ),
     (
         STORE_COMMITS,

@@ -67,6 +67,7 @@ mod slots;
 // What is answered before there is a server.
 pub mod starting;
 mod subscribe;
+mod tokens;
 mod unsent;
 mod upload;
 mod xrpc;

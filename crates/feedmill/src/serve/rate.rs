@@ -21,6 +21,7 @@ use quick_cache::sync::Cache;
 use super::error::XrpcError;
 use super::limits::Limits;
 use crate::config::{self, network::Network};
+use crate::digest::Digest;
 use crate::metrics as names;
 
 /// How many requests a client has, has left, when they are counted anew, and by what rule.
@@ -38,6 +39,13 @@ const ASKERS_MAX: usize = 100_000;
 pub(super) enum Asker {
     Address(IpAddr),
     Account(String),
+}
+
+/// An asker in the table: the same size whatever its DID is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Known {
+    Address(IpAddr),
+    Account(Digest),
 }
 
 #[derive(Debug)]
@@ -69,7 +77,7 @@ pub(super) struct Rates {
     proxy_header: Option<HeaderName>,
     /// Proxies between ours and the client.
     proxies: Vec<Network>,
-    askers: Cache<Asker, Arc<Mutex<Window>>>,
+    askers: Cache<Known, Arc<Mutex<Window>>>,
 }
 
 impl Rates {
@@ -147,9 +155,13 @@ impl Rates {
             used: 0,
             steps: 0,
         };
+        let known = match asker {
+            Asker::Address(address) => Known::Address(*address),
+            Asker::Account(did) => Known::Account(Digest::of(did)),
+        };
         let made: Result<_, std::convert::Infallible> = self
             .askers
-            .get_or_insert_with(asker, || Ok(Arc::new(Mutex::new(fresh()))));
+            .get_or_insert_with(&known, || Ok(Arc::new(Mutex::new(fresh()))));
         let Ok(window) = made;
         {
             let mut window = window.lock();

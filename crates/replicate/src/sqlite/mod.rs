@@ -101,6 +101,8 @@ struct Writer {
     connection: Connection,
     known: Remembered,
     slices: Slices,
+    /// The size at which the write-ahead log is to be emptied, where that was tried in vain.
+    wal_tried: u64,
 }
 
 impl SqliteLog {
@@ -126,6 +128,7 @@ impl SqliteLog {
                 connection: writer,
                 known: Remembered::default(),
                 slices: Slices::default(),
+                wal_tried: 0,
             }),
             tail: Tail::new(tail_blocks_max),
             readers: Mutex::new(Vec::new()),

@@ -1,6 +1,6 @@
-//! The size of the write-ahead log.
+//! The size of a SQLite file's write-ahead log.
 //!
-//! In:    the writer's commits.
+//! In:    the commits of the connection that writes the file.
 //! Out:   a log file that is cut back once it is larger than its limit and readers allow it.
 //! Never: a writer that waits for readers longer than [`READERS_WAIT_MAX`]; an attempt with every
 //!        commit while a reader holds an old snapshot.
@@ -23,14 +23,16 @@ use crate::metrics as names;
 /// How long the writer waits for readers of the log.
 const READERS_WAIT_MAX: Duration = Duration::from_millis(250);
 /// The pause before another attempt while nothing is written.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
+pub const PAUSE: Duration = Duration::from_secs(1);
 /// How much of the limit the log grows before another attempt.
 const GROWTH: u64 = 8;
 
-/// The log beside one store's file.
+/// The log beside one file.
 #[derive(Debug)]
-pub(super) struct Wal {
-    /// `None` for a store in memory.
+pub struct Wal {
+    /// The label of its metrics.
+    name: &'static str,
+    /// `None` for a database in memory.
     file: Option<PathBuf>,
     bytes_max: u64,
     /// The size at which the next attempt is made.
@@ -39,8 +41,12 @@ pub(super) struct Wal {
 }
 
 impl Wal {
-    /// Limits the log of the writer's connection.
-    pub(super) fn limit(connection: &Connection, mib_max: u64) -> Result<Self, rusqlite::Error> {
+    /// Limits the log of the connection that writes.
+    pub fn limit(
+        name: &'static str,
+        connection: &Connection,
+        mib_max: u64,
+    ) -> Result<Self, rusqlite::Error> {
         let bytes_max = mib_max.saturating_mul(1 << 20);
         let page_bytes: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
         // Rare checkpoints write a page that many transactions touched once.
@@ -49,6 +55,7 @@ impl Wal {
         connection.pragma_update(None, "journal_size_limit", bytes_max.cast_signed())?;
         let file = connection.path().filter(|path| Path::new(path).is_file());
         let mut wal = Self {
+            name,
             file: file.map(|path| PathBuf::from(format!("{path}-wal"))),
             bytes_max,
             attempt_at: bytes_max,
@@ -59,19 +66,19 @@ impl Wal {
     }
 
     /// Whether it is larger than allowed: the writer tries again also while nobody writes.
-    pub(super) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.is_over
     }
 
     /// After a commit: cuts it back, if it is too large and did not just fail to be.
-    pub(super) fn committed(&mut self, connection: &Connection) {
+    pub fn committed(&mut self, connection: &Connection) {
         if self.look() > self.attempt_at {
             self.cut(connection);
         }
     }
 
     /// Cuts it back, if it is too large and readers leave it in time.
-    pub(super) fn cut(&mut self, connection: &Connection) {
+    pub fn cut(&mut self, connection: &Connection) {
         if self.look() <= self.bytes_max {
             return;
         }
@@ -79,11 +86,11 @@ impl Wal {
             Ok(true) => "done",
             Ok(false) => "busy",
             Err(error) => {
-                warn!(%error, "the store's write-ahead log cannot be truncated; trying again");
+                warn!(%error, file = self.name, "a write-ahead log cannot be truncated; trying again");
                 "failed"
             }
         };
-        counter!(names::WAL_TRUNCATIONS, "result" => result).increment(1);
+        counter!(names::WAL_TRUNCATIONS, "file" => self.name, "result" => result).increment(1);
         let bytes = self.look();
         if bytes > self.bytes_max {
             self.attempt_at = bytes + self.bytes_max / GROWTH;
@@ -95,7 +102,7 @@ impl Wal {
         let file = self.file.as_ref();
         let found = file.and_then(|file| std::fs::metadata(file).ok());
         let bytes = found.map_or(0, |file| file.len());
-        gauge!(names::WAL_BYTES).set(bytes as f64);
+        gauge!(names::WAL_BYTES, "file" => self.name).set(bytes as f64);
         self.is_over = bytes > self.bytes_max;
         if !self.is_over {
             self.attempt_at = self.bytes_max;
@@ -106,10 +113,11 @@ impl Wal {
 
 /// Moves the whole log into the file and empties it; false if a reader still uses it.
 fn truncate(connection: &Connection) -> Result<bool, rusqlite::Error> {
+    let usual_ms: i64 = connection.pragma_query_value(None, "busy_timeout", |row| row.get(0))?;
     connection.busy_timeout(READERS_WAIT_MAX)?;
     let busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
         row.get::<_, i64>(0)
     });
-    connection.busy_timeout(super::schema::BUSY_MAX)?;
+    connection.busy_timeout(Duration::from_millis(usual_ms.max(0).unsigned_abs()))?;
     Ok(busy? == 0)
 }
