@@ -1,8 +1,8 @@
-//! Content identifiers: the 36 bytes AT Protocol allows, and no other kind.
+//! Content identifiers, in the only form AT Protocol allows: 36 bytes.
 //!
-//! In:    bytes to name, or a name as bytes or text.
+//! In:    content to hash, or a CID as bytes or text.
 //! Out:   a [`Cid`]: version 1, codec dag-cbor (0x71) or raw (0x55), SHA-256.
-//! Never: another version, codec or hash; a name that was not checked.
+//! Never: another version, codec or hash; a CID that was not checked.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -18,7 +18,7 @@ static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
     base32.encoding().expect("32 different letters")
 });
 
-/// A CIDv1 over SHA-256, held as its 36 binary bytes.
+/// A CIDv1 over SHA-256, stored as its 36 binary bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cid([u8; 36]);
 
@@ -28,12 +28,12 @@ pub struct Cid([u8; 36]);
 pub struct CidError;
 
 impl Cid {
-    /// The name of a DAG-CBOR block.
+    /// The CID of a DAG-CBOR block.
     pub fn of_cbor(bytes: &[u8]) -> Self {
         Self::of(0x71, bytes)
     }
 
-    /// The name of raw bytes, such as a blob.
+    /// The CID of raw bytes, such as a blob.
     pub fn of_raw(bytes: &[u8]) -> Self {
         Self::of(0x55, bytes)
     }
@@ -87,7 +87,7 @@ impl Cid {
         self.0.get(1) == Some(&0x71)
     }
 
-    /// Whether `bytes` are what this CID names.
+    /// Whether `bytes` hash to this CID.
     pub fn names(&self, bytes: &[u8]) -> bool {
         self.0.get(4..) == Some(Sha256::digest(bytes).as_slice())
     }

@@ -2,11 +2,11 @@
 //!
 //! In:    text such as `1985-04-12T23:20:50.123-07:00`.
 //! Out:   microseconds since 1970, in UTC; the same in text.
-//! Never: a guess. A date that does not exist is refused, not rolled over.
+//! Never: a correction. A date that does not exist is refused.
 //!
-//! The strict meeting of RFC 3339 and ISO 8601 that the lexicon asks for:
-//! capital `T` and `Z`, a time zone always, `-00:00` never, years 0000 to
-//! 9999 also after the zone is taken off. There are no leap seconds.
+//! The strict intersection of RFC 3339 and ISO 8601 that the lexicon requires:
+//! capital `T` and `Z`, always a time zone, never `-00:00`, years 0000 to 9999
+//! also after conversion to UTC. There are no leap seconds.
 //!
 //! The calendar is chrono's. Its reader of RFC 3339 is not used: it allows
 //! `t`, `z`, a space, `-00:00` and leap seconds, and takes three times as long,
@@ -16,7 +16,7 @@ use chrono::{DateTime, NaiveDate, SecondsFormat};
 
 /// Bytes in a datetime.
 const DATETIME_BYTES_MAX: usize = 64;
-/// Digits after the second's point.
+/// Digits after the decimal point of the second.
 const FRACTION_DIGITS_MAX: usize = 20;
 
 const US_PER_SECOND: i64 = 1_000_000;
@@ -31,7 +31,7 @@ pub fn is_valid(text: &str) -> bool {
     parse_us(text).is_some()
 }
 
-/// Microseconds since the epoch; finer fractions are cut off.
+/// Microseconds since the epoch; finer fractions are truncated.
 pub fn parse_us(text: &str) -> Option<i64> {
     if text.len() > DATETIME_BYTES_MAX {
         return None;
@@ -57,7 +57,7 @@ pub fn format_us(us: i64) -> String {
         .to_rfc3339_opts(digits, true)
 }
 
-/// `YYYY-MM-DDTHH:MM:SS` in seconds, as if in UTC, and what follows it.
+/// `YYYY-MM-DDTHH:MM:SS` in seconds, as if in UTC, and the rest of the text.
 fn parse_seconds(bytes: &[u8]) -> Option<(i64, &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<19>()?;
     let [
@@ -93,7 +93,7 @@ fn parse_seconds(bytes: &[u8]) -> Option<(i64, &[u8])> {
     exists.then_some((seconds, rest))
 }
 
-/// `.123` in microseconds, zero if absent, and what follows it.
+/// `.123` in microseconds, zero if absent, and the rest of the text.
 fn parse_fraction(bytes: &[u8]) -> Option<(i64, &[u8])> {
     let Some((b'.', digits)) = bytes.split_first() else {
         return Some((0, bytes));

@@ -35,7 +35,7 @@ fn every_block_is_found_in_small_and_large_archives() {
 }
 
 #[test]
-fn a_forged_block_is_found_when_hashes_are_asked_for() {
+fn a_forged_block_is_found_when_hashes_are_verified() {
     let (_, mut bytes) = archive(&numbered(3));
     *bytes.last_mut().unwrap() ^= 1;
     let read = Car::read(&bytes, CarLimits::COMMIT, true);
@@ -59,7 +59,7 @@ fn limits_hold_exactly() {
 }
 
 #[test]
-fn other_versions_and_loose_varints_are_refused() {
+fn other_versions_and_padded_varints_are_refused() {
     let refused = |bytes: &[u8]| Car::read(bytes, CarLimits::COMMIT, true).unwrap_err();
     let header = |version: u8| [b"\xa2eroots\x80gversion".as_slice(), &[version]].concat();
     let framed = |length: &[u8], version| [length, &header(version)].concat();
@@ -117,7 +117,7 @@ proptest! {
 
     #[test]
     fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        // Chance finds no header, let alone a block.
+        // Random bytes have no valid header.
         prop_assert!(Car::read(&bytes, CarLimits::COMMIT, false).is_err());
     }
 }

@@ -59,7 +59,7 @@ fn refused(bytes: &[u8], why: CborError) {
 }
 
 #[test]
-fn every_second_form_of_a_value_is_refused() {
+fn every_second_encoding_of_a_value_is_refused() {
     use CborError::{Malformed, Truncated};
     let padded = Malformed("a length or integer is padded");
     let simple = Malformed("a float or an unknown simple value");
@@ -103,7 +103,7 @@ fn every_second_form_of_a_value_is_refused() {
         ),
         (
             b"\xd8\x2a\x41\x00",
-            Malformed("a link to no cid of this network"),
+            Malformed("a link whose CID is not of this network"),
         ),
         (b"\xa1\x01\x02", Malformed("a key that is not text")),
         (b"\xa2\x61b\x01\x61a\x01", order),
@@ -128,7 +128,7 @@ fn every_second_form_of_a_value_is_refused() {
 }
 
 #[test]
-fn the_outermost_integers_are_read() {
+fn the_least_and_greatest_integers_are_read() {
     let greatest = b"\x1b\x7f\xff\xff\xff\xff\xff\xff\xff";
     let least = b"\x3b\x7f\xff\xff\xff\xff\xff\xff\xff";
     assert_eq!(decode(greatest), Ok(Value::Int(i64::MAX)));
@@ -157,7 +157,7 @@ fn a_map_with_unsorted_keys_is_written_sorted() {
 }
 
 #[test]
-fn the_first_value_leaves_what_follows() {
+fn reading_the_first_value_returns_the_rest() {
     let (value, rest) = decode_first(b"\x01\x61a").unwrap();
     assert_eq!((value, rest), (Value::Int(1), &b"\x61a"[..]));
 }
@@ -183,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_has_only_these_bytes(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn every_value_read_encodes_to_the_same_bytes(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         let read = decode(&bytes);
         prop_assert_eq!(json_of(&bytes).is_ok(), read.is_ok());
         if let Ok(value) = read {

@@ -59,7 +59,7 @@ const STRICTER: &[Reason] = &[
     },
     Reason {
         // Its links have SHA-256 and one of two codecs; this one hashes nothing.
-        error: CborError::Malformed("a link to no cid of this network"),
+        error: CborError::Malformed("a link whose CID is not of this network"),
         shows: |_, value| {
             holds(
                 value,
@@ -71,7 +71,7 @@ const STRICTER: &[Reason] = &[
     Reason {
         // The crate ignores what follows a CID in its byte string, and so reads
         // one value in several byte forms.
-        error: CborError::Malformed("a link to no cid of this network"),
+        error: CborError::Malformed("a link whose CID is not of this network"),
         shows: |bytes, value| serde_ipld_dagcbor::to_vec(value).unwrap() != bytes,
         example: &LONG_LINK,
     },

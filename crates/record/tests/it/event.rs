@@ -1,4 +1,4 @@
-//! Events: round trips, limits, the future, and broken frames.
+//! Events: round trips, limits, unknown types, and broken frames.
 
 use proptest::prelude::*;
 use record::cbor::{Writer, encode};
@@ -118,7 +118,7 @@ fn every_event_survives_its_bytes() {
 }
 
 #[test]
-fn a_peek_sees_what_parsing_sees() {
+fn a_peek_returns_the_same_fields_as_parsing() {
     for frame in every_kind() {
         let bytes = frame.to_bytes();
         let seen = peek(&bytes).unwrap();
@@ -190,7 +190,7 @@ fn bytes_after_an_event_are_refused() {
 }
 
 #[test]
-fn unknown_fields_are_passed_over() {
+fn unknown_fields_are_skipped() {
     let bytes = every_kind()[5].to_bytes();
     // {t, op} and then a map whose last and longest key is new.
     let at = bytes.iter().position(|&byte| byte == 0xa4).unwrap();

@@ -1,4 +1,4 @@
-//! Hostile records: whatever comes in, a verdict comes out.
+//! Hostile records: every input gets a verdict.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -33,7 +33,7 @@ fn plant() -> Value<'static> {
     from_json(&text).unwrap().into_owned()
 }
 
-/// Walks to the `target`th value and puts `new` in its place.
+/// Replaces the value number `target` by `new`.
 fn replace(value: &mut Value<'static>, target: &mut usize, new: &Value<'static>) -> bool {
     if *target == 0 {
         *value = new.clone();
@@ -49,8 +49,8 @@ fn replace(value: &mut Value<'static>, target: &mut usize, new: &Value<'static>)
     }
 }
 
-/// A record that passes must be one we can keep, give out and look through.
-fn settle(catalog: &Catalog, nsid: &str, record: &Value<'_>) -> Result<(), TestCaseError> {
+/// A valid record can be written, read and searched for links.
+fn check_verdict(catalog: &Catalog, nsid: &str, record: &Value<'_>) -> Result<(), TestCaseError> {
     let verdict = catalog.validate(nsid, record);
     catalog.links(nsid, record, &mut |path, target| {
         assert!(!path.is_empty());
@@ -96,7 +96,7 @@ fn a_value_deeper_than_any_reader_gives_is_refused_not_overflowed() {
 }
 
 #[test]
-fn a_list_of_lists_that_holds_itself_ends() {
+fn a_recursive_list_type_ends() {
     let text = r##"{"lexicon":1,"id":"com.example.tree","defs":{
         "main":{"type":"record","key":"any","record":{"type":"object",
             "properties":{"tree":{"type":"ref","ref":"#tree"}}}},
@@ -124,7 +124,7 @@ proptest! {
     fn a_mutated_record_gets_a_verdict(mut at in 0usize..80, new in any_value()) {
         let mut plant = plant();
         replace(&mut plant, &mut at, &new);
-        settle(catalog(), PLANT, &plant)?;
+        check_verdict(catalog(), PLANT, &plant)?;
     }
 
     #[test]
@@ -141,7 +141,7 @@ proptest! {
         let nsid = *which.get(&names);
         let mut fields = fields;
         fields.insert(0, ("$type".to_owned(), Value::Text(Cow::Owned(nsid.to_owned()))));
-        settle(catalog(), nsid, &map(fields))?;
+        check_verdict(catalog(), nsid, &map(fields))?;
     }
 
     #[test]

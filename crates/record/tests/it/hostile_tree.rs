@@ -1,4 +1,4 @@
-//! Node blocks that lie: every fault is named and nothing runs away.
+//! Invalid node blocks: every fault is reported, and the work stays bounded.
 
 use proptest::prelude::*;
 use record::car::{self, Car, CarLimits};
@@ -91,7 +91,7 @@ fn a_prefix_may_be_shorter_than_it_could_be_but_not_longer_than_the_key_before()
         let paths: Vec<_> = walked(&[written]).unwrap();
         assert_eq!((&*paths[0].0, &*paths[1].0), (first, second));
     }
-    let long = "a prefix longer than the key before";
+    let long = "a prefix longer than the previous key";
     for prefix in [1000, i64::MAX, -1, i64::MIN] {
         refused(
             &[node(None, &[(0, first, None), (prefix, second, None)])],
@@ -125,7 +125,7 @@ fn keys_that_are_no_paths_are_refused() {
     for text in ["a", "/a", "a/", "a/b/c", "a/\n", "a/é"] {
         refused(
             &[node(None, &[(0, text, None)])],
-            "a key that is no record path",
+            "a key that is not a record path",
         );
     }
 }
@@ -195,7 +195,7 @@ fn a_node_is_checked_before_it_is_inverted() {
 }
 
 #[test]
-fn a_subtree_outside_its_place_is_not_inverted() {
+fn a_subtree_with_keys_outside_its_range_is_not_inverted() {
     let order = Err(MstError::Malformed("keys out of order"));
     let op = |path| Op {
         path,
@@ -210,13 +210,17 @@ fn a_subtree_outside_its_place_is_not_inverted() {
         let bytes = car::write(&[root.0], pairs);
         let car = Car::read(&bytes, CarLimits::COMMIT, true).unwrap();
         let beside = if left.is_some() { key(1, 0) } else { key(4, 0) };
-        assert_eq!(invert(&car, root.0, &[op(beside)]), order, "on the way");
+        assert_eq!(invert(&car, root.0, &[op(beside)]), order, "on the path");
     }
     let root = node(Some(high.0), &[(0, key(2, 1), Some(low.0))]);
     let pairs = [&root, &high, &low].map(|(cid, data)| (*cid, data.as_slice()));
     let bytes = car::write(&[root.0], pairs);
     let car = Car::read(&bytes, CarLimits::COMMIT, true).unwrap();
-    assert_eq!(invert(&car, root.0, &[op(key(2, 1))]), order, "at the seam");
+    assert_eq!(
+        invert(&car, root.0, &[op(key(2, 1))]),
+        order,
+        "while merging"
+    );
 }
 
 #[test]
@@ -245,7 +249,7 @@ fn operations_that_contradict_the_tree_or_each_other_are_refused() {
 }
 
 #[test]
-fn a_node_linked_many_times_does_not_run_away() {
+fn a_node_linked_many_times_is_read_once() {
     // Layer by layer each node links the one below twice: 2^5 visits if it were followed.
     let mut nodes = vec![node(None, &[(0, key(0, 0), None)])];
     for height in 1..6 {
@@ -262,7 +266,7 @@ proptest! {
     #[test]
     fn broken_node_blocks_never_panic(
         which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(),
-        value in any::<u8>(), touched in 0usize..96,
+        value in any::<u8>(), path_at in 0usize..96,
     ) {
         let mut tree = Tree::new();
         for path in pool() {
@@ -273,7 +277,7 @@ proptest! {
         let at = at.index(blocks[which].1.len());
         let changed = blocks[which].1[at] != value;
         blocks[which].1[at] = value;
-        // Hashes unchecked, as if a collision had been found: the reader's own checks must hold.
+        // Hashes unchecked, as if a collision had been found: the other checks must suffice.
         let pairs = blocks.iter().map(|(cid, data)| (*cid, data.as_slice()));
         let bytes = car::write(&[tree.root()], pairs);
         let car = Car::read(&bytes, CarLimits::COMMIT, false).unwrap();
@@ -281,7 +285,7 @@ proptest! {
         if let Ok(records) = walked {
             prop_assert!(records.is_sorted_by(|(a, _), (b, _)| a < b));
         }
-        let op = Op { path: &pool()[touched], cid: Some(leaf(1)), prev: Some(leaf(2)) };
+        let op = Op { path: &pool()[path_at], cid: Some(leaf(1)), prev: Some(leaf(2)) };
         let inverted = invert(&car, tree.root(), &[op]);
         prop_assert!(changed || inverted.is_ok());
     }

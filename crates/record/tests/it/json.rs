@@ -43,7 +43,7 @@ const VALID: &[(&str, &str)] = &[
         r#"{"rows":[[],[null,[1,"2"]]]}"#,
     ),
     (
-        "a type that nobody described",
+        "a type without a lexicon",
         r#"{"plant":{"$type":"org.example.magic"}}"#,
     ),
     ("a type that is no name", r#"{"plant":{"$type":"a b"}}"#),
@@ -106,14 +106,14 @@ const INVALID: &[(&str, &str)] = &[
         r#"{"plant":{"$link":"zdpuAyvkgEDQm9TenwGkd5eNaosSxjgEYd8QatfPetgB1CdEZ"}}"#,
     ),
     (
-        "a link stands alone",
+        "a link is the only key",
         r#"{"plant":{"$link":"bafyreie5737gdxlw5i64vzichcalba3z2v5n6icifvx5xytvske7mr3hpm","name":"Quince"}}"#,
     ),
     ("bytes are text", r#"{"seed":{"$bytes":[103,97]}}"#),
     ("bytes are base64", r#"{"seed":{"$bytes":"Z2Fy ZGVu"}}"#),
     ("bytes are base64", r#"{"seed":{"$bytes":"Z"}}"#),
     (
-        "bytes stand alone",
+        "bytes are the only key",
         r#"{"seed":{"$bytes":"Z2FyZGVu","of":"quince"}}"#,
     ),
     (
@@ -252,7 +252,7 @@ fn bytes_are_read_with_or_without_padding_and_written_without() {
 }
 
 #[test]
-fn what_is_not_json_is_told_apart_from_what_is_not_the_model() {
+fn invalid_json_and_json_outside_the_data_model_are_different_errors() {
     for text in [
         "",
         "{",
@@ -301,7 +301,7 @@ pub(crate) fn map(entries: Vec<(String, Value<'static>)>) -> Value<'static> {
 
 proptest! {
     #[test]
-    fn what_passes_the_model_is_written_and_read_back_the_same(value in any_value()) {
+    fn a_value_of_the_data_model_survives_its_json(value in any_value()) {
         let value = map(vec![("v".to_owned(), value)]);
         let text = written(&value);
         if record::validate::check_model(&value).is_ok() {

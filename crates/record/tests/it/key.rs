@@ -190,7 +190,7 @@ fn hostile_keys_are_refused() {
 }
 
 #[test]
-fn a_secret_never_shows() {
+fn debug_output_never_contains_the_secret() {
     for key in keys() {
         assert!(!format!("{key:?}").contains("0707"));
         assert!(format!("{key:?}").contains("did:key:"));
@@ -261,7 +261,7 @@ fn a_commit_of_another_version_or_with_another_field_is_refused() {
 
 proptest! {
     #[test]
-    fn what_is_signed_verifies_and_what_is_changed_does_not(
+    fn a_signature_verifies_and_a_changed_one_does_not(
         secret in any::<[u8; 32]>(), message in prop::collection::vec(any::<u8>(), 0..80),
         at in 0usize..64, bit in 0u8..8,
     ) {

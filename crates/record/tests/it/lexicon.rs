@@ -200,7 +200,7 @@ fn published_lexicons_of_three_networks_load_together() {
 }
 
 #[test]
-fn a_reference_nobody_loaded_is_named_and_accepts() {
+fn a_reference_to_a_missing_lexicon_is_listed_and_accepts_any_value() {
     let text = with_field(json!({"type": "ref", "ref": "com.example.absent#part"}));
     let catalog = Catalog::parse([text.as_str()]).unwrap();
     assert_eq!(catalog.missing(), ["com.example.absent#part"]);
@@ -372,7 +372,7 @@ fn definitions_of_methods_are_checked() {
         (
             json!({"type": "permission-set", "permissions": [{"type": "permission"}]}),
             "permissions",
-            "must hold permissions with a resource",
+            "must contain permissions with a resource",
         ),
         (
             json!({"type": "record", "key": "rkey", "record": {"type": "object"}}),

@@ -164,12 +164,12 @@ fn check_walk(paths: &[&str]) {
     let walked: Vec<(String, Cid)> = walk(&car, tree.root(), 1000)
         .collect::<Result<_, _>>()
         .unwrap();
-    let held: Vec<(String, Cid)> = tree
+    let listed: Vec<(String, Cid)> = tree
         .records()
         .into_iter()
         .map(|(path, cid)| (path.to_owned(), cid))
         .collect();
-    assert_eq!(walked, held);
+    assert_eq!(walked, listed);
     assert_eq!(walked.len(), paths.len());
 }
 

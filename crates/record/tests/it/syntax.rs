@@ -144,7 +144,7 @@ fn a_language_tag_obeys_the_grammar_between_its_parts() {
         ("en-x", false),
         ("en-u", false),
         ("EN", false),
-        ("en-US-Latn", false), // the script stands before the region
+        ("en-US-Latn", false), // the script comes before the region
         ("de-419-DE", false),  // one region only
         ("en_US", false),
         ("", false),

@@ -7,7 +7,7 @@ use record::tid::Tid;
 use crate::values;
 
 #[test]
-fn a_tid_is_its_moment_and_its_clock() {
+fn a_tid_consists_of_a_time_and_a_clock_id() {
     let tid = Tid::new(1_700_000_000_123_456, 1023);
     assert_eq!((tid.micros(), tid.clock()), (1_700_000_000_123_456, 1023));
     assert_eq!(tid.to_string().len(), 13);

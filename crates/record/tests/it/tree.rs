@@ -13,7 +13,7 @@ use record::mst::{Op, Tree, height, invert, walk};
 use record::value::Value;
 
 /// Keys of all heights from 0 to 5 in equal numbers. Random keys would give
-/// trees so flat that cuts and joins across several layers hardly occur.
+/// trees so flat that splits and merges across several layers hardly occur.
 pub(crate) fn pool() -> &'static [String] {
     static POOL: OnceLock<Vec<String>> = OnceLock::new();
     POOL.get_or_init(|| {
@@ -33,7 +33,7 @@ pub(crate) fn leaf(version: u8) -> Cid {
 }
 
 /// The node over sorted `records` at `layer`, by the definition; its blocks
-/// go to `blocks`. `None` if there is nothing to hold.
+/// go to `blocks`. `None` if there are no records.
 fn slow_node(
     layer: u8,
     records: &[(&String, &Cid)],
@@ -147,7 +147,7 @@ fn the_empty_repo_has_its_known_root() {
 }
 
 #[test]
-fn paths_that_no_record_can_have_are_refused() {
+fn invalid_record_paths_are_refused() {
     let mut tree = Tree::new();
     let long = format!("c/{}", "x".repeat(1023));
     for path in [
@@ -170,7 +170,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_tree_is_the_one_its_records_define(commits in commits()) {
+    fn a_tree_equals_the_slow_tree_of_its_records(commits in commits()) {
         let (mut tree, mut model) = (Tree::new(), BTreeMap::new());
         for changes in &commits {
             commit(&mut tree, &mut model, changes);
@@ -192,7 +192,7 @@ proptest! {
             let proof = tree.proof(ops.iter().map(|op| op.path));
             let known: BTreeSet<Cid> = before.blocks().into_iter().map(|(cid, _)| cid).collect();
             for (cid, _) in tree.blocks() {
-                let carried = known.contains(&cid) || proof.iter().any(|(held, _)| *held == cid);
+                let carried = known.contains(&cid) || proof.iter().any(|(node, _)| *node == cid);
                 prop_assert!(carried, "a new node is not in the proof");
             }
             let pairs = proof.iter().map(|(cid, data)| (*cid, data.as_slice()));
@@ -209,9 +209,9 @@ proptest! {
             }
             for op in &ops {
                 let other = Some(leaf(99));
-                for lie in [Op { cid: other, ..*op }, Op { prev: other, ..*op }] {
-                    let lied: Vec<_> = ops.iter().map(|o| if o == op { lie } else { *o }).collect();
-                    prop_assert_ne!(invert(&car, tree.root(), &lied), Ok(before.root()));
+                for wrong in [Op { cid: other, ..*op }, Op { prev: other, ..*op }] {
+                    let wrong_ops: Vec<_> = ops.iter().map(|o| if o == op { wrong } else { *o }).collect();
+                    prop_assert_ne!(invert(&car, tree.root(), &wrong_ops), Ok(before.root()));
                 }
             }
         }
@@ -233,7 +233,7 @@ proptest! {
             let fewer = walk(&car, tree.root(), model.len() - 1).last().unwrap();
             prop_assert!(fewer.is_err());
         }
-        let held: Vec<_> = tree.records().into_iter().map(|(path, cid)| (path.to_owned(), cid)).collect();
-        prop_assert_eq!(held, model.into_iter().collect::<Vec<_>>());
+        let listed: Vec<_> = tree.records().into_iter().map(|(path, cid)| (path.to_owned(), cid)).collect();
+        prop_assert_eq!(listed, model.into_iter().collect::<Vec<_>>());
     }
 }

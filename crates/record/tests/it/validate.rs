@@ -248,7 +248,7 @@ fn text_is_one_of_the_values_allowed() {
 }
 
 #[test]
-fn every_format_is_asked() {
+fn every_format_is_checked() {
     for (format, good) in [
         ("at-identifier", "alice.test"),
         ("at-uri", "at://alice.test"),
@@ -273,7 +273,7 @@ fn every_format_is_asked() {
 }
 
 #[test]
-fn a_long_quote_is_cut() {
+fn a_long_quoted_value_is_truncated() {
     let schema = json!({"type": "string", "format": "did"});
     let fault = validate(
         &catalog(&schema),
@@ -309,7 +309,7 @@ fn bytes_and_links_are_of_their_kind() {
 }
 
 #[test]
-fn blobs_keep_type_and_size() {
+fn blobs_have_an_accepted_type_and_size() {
     let cid = "bafkreiccldh766hwcnuxnf2wh6jgzepf2nlu2lvcllt63eww5p6chi4ity";
     let blob = |mime_type: &str, size: i64| json!({"$type": "blob", "ref": {"$link": cid}, "mimeType": mime_type, "size": size});
     let schema = json!({"type": "blob", "accept": ["image/*", "text/plain"], "maxSize": 10});
@@ -371,7 +371,7 @@ fn blobs_keep_type_and_size() {
 }
 
 #[test]
-fn what_no_json_could_say_is_refused_wherever_it_stands() {
+fn values_that_json_cannot_write_are_refused_at_any_depth() {
     use record::value::Value;
     let text = |text: &'static str| Value::Text(text.into());
     let blob = |extra: Value<'static>| {
@@ -395,7 +395,10 @@ fn what_no_json_could_say_is_refused_wherever_it_stands() {
     assert_eq!(verdict(blob(Value::Null)), Ok(()));
     let fault = verdict(blob(link)).unwrap_err();
     assert_eq!(fault.path, ["field", "extra"]);
-    assert_eq!(fault.received, "$link must stand alone and hold a CID");
+    assert_eq!(
+        fault.received,
+        "$link must be the only key and contain a CID"
+    );
 }
 
 #[test]
@@ -414,7 +417,7 @@ fn lists_are_counted_and_their_items_checked() {
 }
 
 #[test]
-fn a_definition_may_hold_itself() {
+fn a_definition_may_contain_itself() {
     let schema = json!({"type": "ref", "ref": "#part"});
     check_good(
         schema.clone(),
@@ -431,7 +434,7 @@ fn a_definition_may_hold_itself() {
 }
 
 #[test]
-fn unions_are_told_apart_by_type() {
+fn union_members_are_distinguished_by_type() {
     let open = json!({"type": "union", "refs": ["#part", "#other", "com.example.absent"]});
     let closed = json!({"type": "union", "refs": ["#part", "com.example.absent"], "closed": true});
     for schema in [&open, &closed] {
