@@ -208,7 +208,7 @@ fn a_writer_that_has_ended_is_noted_when_the_next_batch_comes() {
     let (jobs, queue) = sync_channel(1);
     drop(queue);
     let writer = Writer {
-        marks: Sources::default(),
+        marks: Arc::default(),
         waiting_suspected: false,
         notes: Arc::default(),
         jobs: Some(jobs),
