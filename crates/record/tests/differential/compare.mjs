@@ -88,7 +88,7 @@ const texts = [
   'en', 'JA', 'jaja', 'en-US', 'de-419-DE', 'en-a-foo-a-bar', 'i-default', 'x-y', 'en_US', 'https://example.com', 'http:', 'dns:x', 'content-type:x', 'https://例え.jp', 'https://a b', CID, 'bafy', 'Qm' + 'b'.repeat(44),
   '3jzfcijpj2z2a', '3jzfcijpj2z21', 'com.example.thing', 'example.com', 'app.bsky.richtext.facet#link', 'app.bsky.richtext.facet', 'app.bsky.embed.images', 'app.bsky.embed.images#main', 'app.bsky.embed.record', 'blob', 'self', '..', 'image/png', 'text/plain',
 ]
-function fresh() {
+function randomValue() {
   const kinds = [
     () => null, () => random(2) === 0, () => random(5000) - 100, () => 1000000000, () => pick(texts), () => pick(texts), () => pick(texts),
     () => [], () => ({}), () => [pick(texts)], () => ({ $link: CID }), () => ({ $bytes: 'AQID' }), () => blob(pick(['image/png', 'text/plain'])), () => ({ cid: CID, mimeType: 'image/png' }),
@@ -96,7 +96,7 @@ function fresh() {
   ]
   return structuredClone(pick(kinds)())
 }
-// What no honest author writes.
+// Hostile values.
 const nested = (depth) => Array.from({ length: depth }).reduce((inner, _, at) => (at % 2 ? { a: inner } : [inner]), 'x')
 const hostile = [
   () => nested(5 + random(60)), () => 'x'.repeat(100_000), () => '\u{10ffff}'.repeat(1000), () => '\u0000\u202e\ufeff', () => '\ud800',
@@ -121,12 +121,12 @@ function mutated() {
     const [holder, key] = pick(places(record))
     const how = random(7)
     if (how === 0) Array.isArray(holder) ? holder.splice(Number(key), 1) : delete holder[key]
-    else if (how === 1) Array.isArray(holder) ? holder.push(fresh()) : (holder[pick(['extra', '$type', 'text', 'uri'])] = fresh())
+    else if (how === 1) Array.isArray(holder) ? holder.push(randomValue()) : (holder[pick(['extra', '$type', 'text', 'uri'])] = randomValue())
     else if (how === 2 && typeof holder[key] === 'string') {
       const at = random(holder[key].length + 1)
       holder[key] = holder[key].slice(0, at) + pick(['', ' ', '/', 'é', '0', '%', 'Z', '#', '.', '\u0000']) + holder[key].slice(at + random(2))
     } else if (how === 3) holder[key] = pick(hostile)()
-    else holder[key] = fresh()
+    else holder[key] = randomValue()
   }
   return { nsid, record }
 }
@@ -151,7 +151,7 @@ const run = spawnSync(binary, folders, {
 if (run.status !== 0) throw new Error(run.stderr)
 const ours = run.stdout.trimEnd().split('\n').map((line) => JSON.parse(line))
 
-const tally = { bothAccept: 0, bothRefuse: 0, agreed: 0, open: 0 }
+const counts = { bothAccept: 0, bothRefuse: 0, agreed: 0, open: 0 }
 const shown = new Set()
 lines.forEach(({ nsid, record }, index) => {
   let theirs = null
@@ -161,15 +161,15 @@ lines.forEach(({ nsid, record }, index) => {
     theirs = String(error.message)
   }
   const mine = ours[index].ok ? null : ours[index].message
-  if ((theirs === null) === (mine === null)) return void tally[mine === null ? 'bothAccept' : 'bothRefuse']++
+  if ((theirs === null) === (mine === null)) return void counts[mine === null ? 'bothAccept' : 'bothRefuse']++
   const fits = (pattern, text) => (pattern === null ? text === null : text !== null && pattern.test(text))
-  if (agreed.some(([their, our]) => fits(their, theirs) && fits(our, mine))) return void tally.agreed++
-  tally.open++
+  if (agreed.some(([their, our]) => fits(their, theirs) && fits(our, mine))) return void counts.agreed++
+  counts.open++
   const key = `${theirs} | ${mine}`.replace(/[0-9]+|".*?"/g, '_')
   if (shown.size < 40 && !shown.has(key)) {
     shown.add(key)
     console.log(JSON.stringify({ theirs, mine, record }))
   }
 })
-console.log(JSON.stringify({ seed, count, ...tally }))
-process.exitCode = tally.open > 0 ? 1 : 0
+console.log(JSON.stringify({ seed, count, ...counts }))
+process.exitCode = counts.open > 0 ? 1 : 0

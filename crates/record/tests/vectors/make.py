@@ -337,7 +337,7 @@ def keys():
     cases = []
     for name, curve in CURVES.items():
         n = curve["n"]
-        for secret in [1, 2, n - 1, int.from_bytes(sha256(b"garden gate"), "big") % n]:
+        for secret in [1, 2, n - 1, int.from_bytes(sha256(b"garden seat"), "big") % n]:
             x, y = multiply(curve, secret, curve["g"])
             compressed = bytes([2 + y % 2]) + x.to_bytes(32, "big")
             uncompressed = b"\x04" + x.to_bytes(32, "big") + y.to_bytes(32, "big")
