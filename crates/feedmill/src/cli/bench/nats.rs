@@ -145,6 +145,9 @@ impl Client {
                 self.writer.write_all(b"PONG\r\n")?;
                 continue;
             }
+            if line.starts_with("INFO ") {
+                continue;
+            }
             if !line.starts_with("MSG ") {
                 return Err(format!("the NATS server says {line:?}").into());
             }
