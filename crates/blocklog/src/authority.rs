@@ -16,7 +16,9 @@ use crate::message::{
     QueryRequest, Request, SubscribeRequest, Subscribed, Wanted,
 };
 use crate::page::{PageMax, PendingStart, Selection, Start};
-use crate::store::{AppendError, FeedState, LogStore, Role, SpaceState, Subscription};
+use crate::store::{
+    AppendError, Crowded, FeedState, LogStore, Role, SpaceState, Subscription, SubscriptionsMax,
+};
 use crate::writers::Writers;
 use std::fmt;
 
@@ -311,20 +313,24 @@ impl Authority<'_> {
             expires_ms: now_ms + self.limits.subscription_ms_max,
             selection,
         };
-        let subscriptions_max = self.limits.space_subscriptions_max;
-        if !self
-            .store
-            .subscribe(space, &subscription, now_ms, subscriptions_max)?
-        {
-            return Err(Fault::TooLarge {
+        let max = SubscriptionsMax {
+            count: self.limits.space_subscriptions_max,
+            bytes: self.limits.space_bytes_max,
+        };
+        match self.store.subscribe(space, &subscription, now_ms, max)? {
+            Some(Crowded::Count) => Err(Fault::TooLarge {
                 limit: "space_subscriptions_max".into(),
-                max: subscriptions_max,
-            });
+                max: max.count,
+            }),
+            Some(Crowded::Bytes) => Err(Fault::Full {
+                limit: "space_bytes_max".into(),
+                max: max.bytes,
+            }),
+            None => Ok(Subscribed {
+                subscription_id: subscription.id,
+                expires_ms: subscription.expires_ms,
+            }),
         }
-        Ok(Subscribed {
-            subscription_id: subscription.id,
-            expires_ms: subscription.expires_ms,
-        })
     }
 
     /// Whether a cursor is of the present history of a space.

@@ -45,6 +45,10 @@ pub struct Limits {
     pub id_bytes_max: usize,
     /// Bytes of a request id.
     pub request_id_bytes_max: usize,
+    /// Bytes of the feed ids named in one query or subscription, all together.
+    pub feed_ids_bytes_max: usize,
+    /// Bytes of a message that appends nothing.
+    pub request_bytes_max: usize,
 }
 
 impl Default for Limits {
@@ -64,11 +68,22 @@ impl Default for Limits {
             subscription_ms_max: 60 * 60 * 1000,
             id_bytes_max: 512,
             request_id_bytes_max: 128,
+            feed_ids_bytes_max: 128 << 10,
+            request_bytes_max: 512 << 10,
         }
     }
 }
 
 impl Limits {
+    /// Bytes of a message that appends. Base64 makes four bytes of three, and every block has
+    /// some fields besides.
+    #[must_use]
+    pub fn append_message_bytes_max(&self) -> usize {
+        self.batch_bytes_max
+            .saturating_mul(2)
+            .saturating_add(1 << 20)
+    }
+
     /// Whether `id` may name a space, a feed, an actor or a namespace: not
     /// empty, not too long, and nothing in it that breaks a line or a log.
     #[must_use]

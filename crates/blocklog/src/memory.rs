@@ -19,8 +19,8 @@ use crate::page::{Page, PageMax, Selection, Start};
 use crate::replica::{Acknowledged, Adopted, Lane, Mode, Pulled, Target, Upstream};
 use crate::signature::Author;
 use crate::store::{
-    AppendError, FeedName, FeedState, Keep, LogStore, ReplicaStore, Role, SpaceState, StoreError,
-    Subscription,
+    AppendError, Crowded, FeedName, FeedState, Keep, LogStore, ReplicaStore, Role, SpaceState,
+    StoreError, Subscription, SubscriptionsMax,
 };
 use space::Space;
 use std::collections::BTreeMap;
@@ -145,10 +145,10 @@ impl LogStore for Memory {
         space: &str,
         subscription: &Subscription,
         now_ms: u64,
-        subscriptions_max: u64,
-    ) -> Result<bool, StoreError> {
+        max: SubscriptionsMax,
+    ) -> Result<Option<Crowded>, StoreError> {
         self.change(space, |space| {
-            Ok(space.subscribe(subscription, now_ms, subscriptions_max))
+            Ok(space.subscribe(subscription, now_ms, max))
         })
     }
 

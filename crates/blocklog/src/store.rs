@@ -12,7 +12,7 @@ use crate::block::{BlockKey, Head, Held};
 use crate::chain::{Draft, Refused, Sealed, Tip};
 use crate::conflict::Aside;
 use crate::cursor::Epoch;
-use crate::limits::Limits;
+use crate::limits::{BLOCK_BYTES, Limits};
 use crate::page::{Page, PageMax, Selection, Start};
 use crate::replica::{Acknowledged, Adopted, Lane, Mode, Pulled, Target, Upstream};
 use crate::signature::Author;
@@ -34,6 +34,24 @@ pub enum StoreError {
     /// The store holds what it cannot hold: stop, and look.
     #[error("the store is damaged: {0}")]
     Damaged(&'static str),
+}
+
+/// What the subscriptions of one space may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SubscriptionsMax {
+    /// Live ones.
+    pub count: u64,
+    /// Bytes of the space's blocks and subscriptions together.
+    pub bytes: u64,
+}
+
+/// Why a subscription is not remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crowded {
+    /// There are as many as there may be.
+    Count,
+    /// The space has no room for it.
+    Bytes,
 }
 
 /// Why an append wrote nothing.
@@ -98,6 +116,19 @@ pub struct Subscription {
     pub expires_ms: u64,
     /// What it selects.
     pub selection: Selection,
+}
+
+impl Subscription {
+    /// What it counts towards `space_bytes_max`.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let named = match &self.selection {
+            Selection::Space => 0,
+            Selection::Namespace(namespace) => namespace.len(),
+            Selection::Feeds(feeds) => feeds.iter().map(String::len).sum(),
+        };
+        BLOCK_BYTES + named as u64
+    }
 }
 
 /// How much of a feed stays.
@@ -188,15 +219,16 @@ pub trait LogStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<FeedState>, StoreError>;
 
-    /// Remember a subscription, or renew it. Expired ones are forgotten.
-    /// `false` if the space has `subscriptions_max` live ones already.
+    /// Remember a subscription, or renew it; why not, where it does not fit. Expired ones are
+    /// forgotten. What subscriptions take is never counted against an append: who may only read
+    /// must not be able to stop the writers.
     fn subscribe(
         &self,
         space: &str,
         subscription: &Subscription,
         now_ms: u64,
-        subscriptions_max: u64,
-    ) -> Result<bool, StoreError>;
+        max: SubscriptionsMax,
+    ) -> Result<Option<Crowded>, StoreError>;
 
     /// The subscription, expired or not.
     fn subscription(&self, space: &str, id: &str) -> Result<Option<Subscription>, StoreError>;

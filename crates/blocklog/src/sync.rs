@@ -451,7 +451,14 @@ impl Sync {
         } else {
             let together =
                 open.filter(|lane| lane.target != Target::Space && travels_with(lane, first));
-            let together: Vec<Lane> = together.take(self.limits.feed_ids_max).cloned().collect();
+            let mut bytes_left = self.limits.feed_ids_bytes_max;
+            let fits = |lane: &&Lane| {
+                let left = bytes_left.checked_sub(lane.target.feed().map_or(0, str::len));
+                bytes_left = left.unwrap_or_default();
+                left.is_some()
+            };
+            let together = together.take(self.limits.feed_ids_max).take_while(fits);
+            let together: Vec<Lane> = together.cloned().collect();
             let feeds = together
                 .iter()
                 .filter_map(|lane| lane.target.feed().map(str::to_owned));

@@ -76,6 +76,8 @@ impl Status {
 /// Why an account's repository must be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Repair {
+    /// Its repository is here, but not all of what was held meanwhile: its events are still held.
+    Releasing,
     /// Its history is not all here; its events are applied meanwhile.
     Due,
     /// Its chain broke: its events are held until the repository is here.
@@ -88,6 +90,7 @@ impl Repair {
         match self {
             Self::Due => 1,
             Self::Holding => 2,
+            Self::Releasing => 3,
         }
     }
 
@@ -96,6 +99,7 @@ impl Repair {
         match code {
             Some(1) => Some(Self::Due),
             Some(2) => Some(Self::Holding),
+            Some(3) => Some(Self::Releasing),
             _ => None,
         }
     }
@@ -118,4 +122,16 @@ impl Job {
             Self::Recount => 2,
         }
     }
+
+    /// What a stored number says.
+    pub fn from_code(code: Option<i64>) -> Option<Self> {
+        match code {
+            Some(1) => Some(Self::Purge),
+            Some(2) => Some(Self::Recount),
+            _ => None,
+        }
+    }
 }
+
+/// How often every account became due: one of an older epoch is.
+pub const DUE_EPOCH: &str = "due epoch";

@@ -66,6 +66,11 @@ impl Accounting {
         *self.counter(to) += units;
     }
 
+    /// Takes back units that were counted before: they are received once more.
+    pub fn take_back(&mut self, from: Outcome, units: i64) {
+        self.receive(from, -units);
+    }
+
     /// Adds another set of counters.
     pub fn add(&mut self, other: &Self) {
         self.applied += other.applied;

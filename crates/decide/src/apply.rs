@@ -4,17 +4,21 @@
 //! Out:   the record's row, the rows derived from it, a change, and one outcome.
 //! Never: an older version over a newer one; a derived row without its record.
 
+use crate::account::{Job, Status};
 use crate::accounting::Outcome;
 use crate::batch::Fault;
 use crate::change::Change;
 use crate::content::{Content, Numbered};
 use crate::dead::{self, Refusal};
 use crate::derived::Placed;
+use crate::fate::{Closed, Fate};
 use crate::ids::{Micros, Path, RecordId, Rev};
 use crate::park::{self, Obstacle, Waiting, Why, record_key};
 use crate::place::{self, Subject, Things, Touch};
-use crate::rows::{Dead, Parked, Record};
-use crate::version::{self, Incoming, State, Stored};
+use crate::rows::{Account, Dead, Parked, Record};
+use crate::stored::{links_column, links_of, of_row, placed_of};
+use crate::value::Damaged;
+use crate::version::{self, Incoming, State};
 use crate::world::{Halt, World};
 
 /// When and how an operation was made.
@@ -42,10 +46,23 @@ pub(crate) struct At<'a> {
     pub(crate) snapshot: Rev,
     /// Whether the account's records are counted.
     pub(crate) visible: bool,
+    /// Everything up to that revision was deleted with the account, and a job removes it.
+    pub(crate) purged: bool,
 }
 
-impl At<'_> {
-    fn uri(&self) -> String {
+impl<'a> At<'a> {
+    pub(crate) fn of(account: &Account, path: Path, (did, nsid): (&'a str, &'a str)) -> Self {
+        Self {
+            path,
+            did,
+            nsid,
+            snapshot: account.snapshot,
+            visible: Status::from_code(account.status).visible(),
+            purged: account.job == Some(Job::Purge.code()),
+        }
+    }
+
+    pub(crate) fn uri(&self) -> String {
         ["at://", self.did, "/", self.nsid, "/", &self.path.rkey].concat()
     }
 }
@@ -97,13 +114,17 @@ impl Apply<'_, '_> {
     }
 
     /// Asks for the rows beside those of a record that is replaced.
-    fn ask_replaced(&mut self, at: &At<'_>, stored: Option<&Record>) {
+    pub(crate) fn ask_replaced(
+        &mut self,
+        at: &At<'_>,
+        stored: Option<&Record>,
+    ) -> Result<(), Damaged> {
         let live = stored.filter(|old| State::from_code(old.state) == State::Live);
-        if let Some(placed) = live.and_then(|old| old.placed.as_deref()) {
-            let placed = Placed::from_column(Some(placed)).unwrap_or_default();
+        if let Some(old) = live {
             let tail = place::merged_tail(at.did, at.nsid, &at.path.rkey);
-            place::ask(self.world, self.things, (&at.path, &tail), &placed);
+            place::ask(self.world, self.things, (&at.path, &tail), &placed_of(old)?);
         }
+        Ok(())
     }
 
     /// Decides about one operation.
@@ -129,11 +150,11 @@ impl Apply<'_, '_> {
         if let Some(outcome) = park::meet(self.world, &at.path, met, (stamp.fetched, cid))? {
             return Ok(outcome);
         }
-        self.ask_replaced(at, stored.as_ref());
+        self.ask_replaced(at, stored.as_ref())?;
         match op {
             Numbered::Put(content) => self.admit(at, stamp, stored, content),
             Numbered::Delete => {
-                dead::close(self.world, &at.path, stamp.rev)?;
+                dead::close(self.world, &at.path, stamp.rev, Closed::Deleted)?;
                 self.clear(at, stamp, stored, State::Deleted)?;
                 Ok(Outcome::Applied)
             }
@@ -154,14 +175,14 @@ impl Apply<'_, '_> {
         });
         match self.obstacle(at, content)? {
             None => {
-                dead::close(self.world, &at.path, stamp.rev)?;
+                dead::close(self.world, &at.path, stamp.rev, Closed::Newer)?;
                 self.put(at, stamp, stored, content)?;
                 Ok(Outcome::Applied)
             }
             // It became a dead letter for this before, and somebody discarded that.
             Some(_) if refused_before => Ok(Outcome::Repeated),
-            Some(Obstacle::Missing(need)) => {
-                dead::close(self.world, &at.path, stamp.rev)?;
+            Some(Obstacle::Missing(lack)) => {
+                dead::close(self.world, &at.path, stamp.rev, Closed::Newer)?;
                 let uri = at.uri();
                 // However long it waits, this was its first sight.
                 let told_us = content.seen_us.unwrap_or(Micros::MAX);
@@ -177,7 +198,7 @@ impl Apply<'_, '_> {
                     source: stamp.source,
                     cursor: stamp.cursor,
                     content,
-                    need,
+                    lack,
                     was: None,
                 };
                 park::park(self.world, &waiting)?;
@@ -190,7 +211,7 @@ impl Apply<'_, '_> {
     }
 
     /// What stands between a checked record and its place.
-    fn obstacle<'c>(
+    pub(crate) fn obstacle<'c>(
         &mut self,
         at: &At<'_>,
         content: &'c Content,
@@ -204,9 +225,9 @@ impl Apply<'_, '_> {
         at: &At<'_>,
         (parked, content): (&Parked, &Content),
         why: Why,
-    ) -> Result<(), Halt> {
+    ) -> Result<Fate, Halt> {
         let stored = self.world.get::<Record>(record_key(&at.path))?;
-        self.ask_replaced(at, stored.as_ref());
+        self.ask_replaced(at, stored.as_ref())?;
         // A parked version is compared with what is stored, not with the snapshot that confirmed it.
         let incoming = Incoming {
             rev: parked.rev,
@@ -222,27 +243,34 @@ impl Apply<'_, '_> {
             cursor: parked.cursor,
             seen_us: self.world.now_us,
         };
-        if let Some(outcome) = version::settled(stored.as_ref().map(of_row), Rev(0), incoming) {
-            park::end(self.world, parked, outcome);
-            return Ok(());
+        let settled = version::settled(stored.as_ref().map(of_row), Rev(0), incoming);
+        // What was deleted with its account does not come back with it.
+        let settled =
+            settled.or((at.purged && parked.rev <= at.snapshot).then_some(Outcome::Superseded));
+        if let Some(outcome) = settled {
+            park::end(self.world, parked, outcome)?;
+            return Ok(outcome.into());
         }
-        match self.obstacle(at, content)? {
+        Ok(match self.obstacle(at, content)? {
             None => {
                 self.put(at, stamp, stored, content)?;
-                park::end(self.world, parked, Outcome::Applied);
+                park::end(self.world, parked, Outcome::Applied)?;
+                Fate::Applied
             }
-            Some(Obstacle::Missing(need)) => {
-                if park::wait_on(self.world, parked, content, need, why)? {
+            Some(Obstacle::Missing(lack)) => {
+                let gives_up = park::wait_on(self.world, parked, content, lack, why)?;
+                if gives_up {
                     // What its author replaced is gone, whatever becomes of the new version.
                     self.clear(at, stamp, stored, State::Refused)?;
                 }
+                if gives_up { Fate::Dead } else { Fate::Parked }
             }
             Some(Obstacle::Broken(fault)) => {
-                park::end(self.world, parked, Outcome::Dead);
-                self.refuse(at, stamp, stored, (&fault, &content.body))?;
+                self.clear(at, stamp, stored, State::Refused)?;
+                park::refuse(self.world, parked, (&fault, &content.body))?;
+                Fate::Dead
             }
-        }
-        Ok(())
+        })
     }
 
     /// Keeps a dead letter; what was at its path is gone.
@@ -266,7 +294,7 @@ impl Apply<'_, '_> {
         Ok(dead::keep(self.world, &refusal, None)?.outcome())
     }
 
-    fn put(
+    pub(crate) fn put(
         &mut self,
         at: &At<'_>,
         stamp: Stamp<'_>,
@@ -346,8 +374,7 @@ impl Apply<'_, '_> {
         subject: Subject<'_>,
         content: &Content,
     ) -> Result<bool, Halt> {
-        let placed = Placed::from_column(old.placed.as_deref()).unwrap_or_default();
-        let links = links_of(old);
+        let (placed, links) = (placed_of(old)?, links_of(old)?);
         if placed != content.placed || old.time_us != subject.time_us {
             self.remove(at, old, (&placed, &links), subject.live)?;
             return Ok(false);
@@ -386,8 +413,16 @@ impl Apply<'_, '_> {
         Ok(())
     }
 
+    /// Removes everything derived from a live record, and counts it out.
+    pub(crate) fn withdraw(&mut self, at: &At<'_>, old: &Record, live: bool) -> Result<(), Halt> {
+        let (placed, links) = (placed_of(old)?, links_of(old)?);
+        self.remove(at, old, (&placed, &links), live)?;
+        *self.world.live(at.path.collection) -= 1;
+        Ok(())
+    }
+
     /// Leaves a tombstone at a path, whatever was there.
-    fn clear(
+    pub(crate) fn clear(
         &mut self,
         at: &At<'_>,
         stamp: Stamp<'_>,
@@ -397,9 +432,7 @@ impl Apply<'_, '_> {
         let mut tombstone = match stored {
             Some(old) => {
                 if State::from_code(old.state) == State::Live {
-                    let placed = Placed::from_column(old.placed.as_deref()).unwrap_or_default();
-                    self.remove(at, &old, (&placed, &links_of(&old)), stamp.live)?;
-                    *self.world.live(at.path.collection) -= 1;
+                    self.withdraw(at, &old, stamp.live)?;
                 }
                 old
             }
@@ -425,22 +458,4 @@ impl Apply<'_, '_> {
         self.world.put(&tombstone);
         Ok(())
     }
-}
-
-fn of_row(row: &Record) -> Stored<'_> {
-    Stored {
-        rev: row.rev,
-        state: State::from_code(row.state),
-        cid: row.cid.as_deref(),
-    }
-}
-
-fn links_column(links: &[(String, String)]) -> Option<String> {
-    (!links.is_empty()).then(|| serde_json::to_string(links).expect("plain data is always JSON"))
-}
-
-fn links_of(row: &Record) -> Vec<(String, String)> {
-    let text = row.links.as_deref();
-    text.and_then(|text| serde_json::from_str(text).ok())
-        .unwrap_or_default()
 }

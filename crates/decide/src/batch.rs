@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::Status;
 use crate::derived::Derived;
-use crate::ids::{Micros, ParkedId, Rev};
+use crate::ids::{DeadId, KeyId, Micros, ParkedId, Rev};
 
 /// One transaction of work.
 #[derive(Debug, Clone, Default)]
@@ -63,6 +63,45 @@ pub enum Event {
 pub enum Order {
     /// Apply records that were fetched one by one, at the revision that the repository had before.
     Fetched { did: String, rev: Rev, ops: Vec<Op> },
+    /// A part of a repository that was fetched whole.
+    Repository(Slice),
+    /// All parts of a repository are here.
+    RepositoryDone {
+        did: String,
+        rev: Rev,
+        data: Option<Cid>,
+    },
+    /// Frames that were held, the oldest first, once the repository is here.
+    Release { did: String, frames: Vec<Released> },
+    /// A dead letter, and what today's checks say of its record.
+    Replay { id: DeadId, verdict: Verdict },
+    /// Dead letters that are not kept any longer; their units stay counted as dead.
+    Discard(Vec<DeadId>),
+    /// The oldest dead letters, if they are from before this moment.
+    Expire { before_us: Micros },
+    /// The oldest dead letters, as long as there are more bytes of them than may be.
+    Shrink,
+    /// A reader of a feed whose follows are not all here: to be fetched, unless so many wait already.
+    FirstRead {
+        did: String,
+        /// The layout under which its history must have come.
+        needed: i64,
+        waiting_max: usize,
+    },
+    /// A reader who listens before anything of it is here: what it follows later finds it by its number.
+    Reader(String),
+    /// A reader's repository cannot be fetched; it is left alone for a while.
+    GaveUp(String),
+    /// An account is about to be fetched.
+    FetchBegun(String),
+    /// Attempts are over.
+    FetchEnded(Vec<String>),
+    /// Something may be missing anywhere: every known account is to be fetched again.
+    AllDue,
+    /// How the ingesting process is.
+    Heartbeat(String),
+    /// Our clock is wrong by so much: itself minus the events' times.
+    WrongClock(Micros),
     /// What an account's host answered when it was asked for the status.
     HostStatus { did: String, status: Status },
     /// Try these parked records again: their pause is over.
@@ -71,10 +110,47 @@ pub enum Order {
     GiveUp(Vec<ParkedId>),
     /// Accounts found in a list; the unknown ones are to be fetched.
     Listed(Vec<String>),
+    /// Do the next slice of an account's job, if it is still as far as this column of it says.
+    Job { account: KeyId, at: Option<String> },
     /// Work on what waits in queues, as much as one batch does.
     Queues,
     /// Work on what waits in a queue that the configuration no longer has.
     Drain(String),
+}
+
+/// A part of a repository that was fetched whole: records of one collection, in the order of
+/// their keys. What is stored between its two ends and is not in it was deleted.
+#[derive(Debug, Clone)]
+pub struct Slice {
+    pub did: String,
+    /// The revision of the repository.
+    pub rev: Rev,
+    pub collection: String,
+    /// Its records have larger keys; `None`: it begins with the first one.
+    pub after: Option<String>,
+    /// The largest key that it covers; `None`: it covers the rest of the collection.
+    pub through: Option<String>,
+    /// At most [`SLICE_MAX`](crate::job::SLICE_MAX), by key.
+    pub ops: Vec<Op>,
+}
+
+/// How far a slice was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reached {
+    /// All of it.
+    End,
+    /// Up to this key: more is stored there than one batch looks at. The rest is to be given again.
+    Key(String),
+    /// Nothing: the account is deleted, or what was deleted with it is still here.
+    Refused,
+}
+
+/// A frame that was held.
+#[derive(Debug, Clone)]
+pub struct Released {
+    pub rev: Rev,
+    /// What is in it; or why that cannot be said any more, and its bytes.
+    pub commit: Result<Commit, (Fault, String)>,
 }
 
 /// Operations of one repository, made at once.
@@ -198,6 +274,22 @@ pub enum Stage {
     Rule,
     Dependency,
     Crash,
+}
+
+impl Stage {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Frame => "frame",
+            Self::Decode => "decode",
+            Self::Verify => "verify",
+            Self::Size => "size",
+            Self::Lexicon => "lexicon",
+            Self::Rule => "rule",
+            Self::Dependency => "dependency",
+            Self::Crash => "crash",
+        }
+    }
 }
 
 /// Why a record was refused.

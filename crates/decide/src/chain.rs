@@ -30,7 +30,8 @@ pub fn link(account: &Account, commit: &Commit) -> Link {
     };
     let repair = Repair::from_code(account.repair);
     let first = account.rev == Rev(0);
-    let breaks = repair == Some(Repair::Holding) || !follows(account, chain);
+    let held = matches!(repair, Some(Repair::Holding | Repair::Releasing));
+    let breaks = held || !follows(account, chain);
     if commit.rev > account.rev && !first && breaks {
         Link::Hold
     } else if first && chain.since.is_some() && repair.is_none() {
@@ -41,7 +42,7 @@ pub fn link(account: &Account, commit: &Commit) -> Link {
 }
 
 /// Whether a commit follows directly on what is known.
-fn follows(account: &Account, chain: Chain) -> bool {
+pub(crate) fn follows(account: &Account, chain: Chain) -> bool {
     let data = match (&account.data, chain.prev_data) {
         (Some(ours), Some(theirs)) => *ours == digest(&theirs),
         _ => true,

@@ -35,13 +35,15 @@ pub enum Change {
         reader: KeyId,
         key: KeyId,
     },
-    /// Groups of a merged index changed: all of it at once, so that nobody sees half of it.
+    /// Groups of a merged index changed.
     Regroup {
         index: IndexId,
         /// Groups that ended or have other members now, as they were.
         was: Vec<Grouped>,
         /// Groups that are new or have other members.
         now: Vec<Grouped>,
+        /// The next change is of the same groups, and nobody may see one without the other.
+        continues: bool,
     },
     /// An account's records became visible or hidden.
     Account {

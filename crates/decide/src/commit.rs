@@ -4,7 +4,7 @@
 //! repository is here. Of the others the account's newest revision moves, and
 //! every operation is applied or waits in its queue.
 
-use crate::account::Repair;
+use crate::account::{Job, Repair};
 use crate::accounting::Outcome;
 use crate::apply::Stamp;
 use crate::batch::{Commit, Op};
@@ -25,10 +25,7 @@ impl<'a> Step<'_, 'a> {
                 .receive(Outcome::Filtered, commit.filtered.cast_signed());
             return Ok(());
         }
-        let mut account = known.unwrap_or_else(|| Account {
-            key,
-            ..Account::default()
-        });
+        let mut account = self.met(key, known)?;
         match chain::link(&account, commit) {
             Link::Hold => return self.hold(account, commit),
             Link::ApplyAndFetch => self.repair(&mut account, Repair::Due),
@@ -39,14 +36,7 @@ impl<'a> Step<'_, 'a> {
             // Who is known from the first commit on is known whole.
             account.covered = self.world.rules.layout;
         }
-        if commit.rev > account.rev {
-            account.rev = commit.rev;
-            account.data = commit
-                .chain
-                .and_then(|chain| chain.data)
-                .as_ref()
-                .map(chain::digest);
-        }
+        advance(&mut account, commit);
         self.world
             .receive(Outcome::Filtered, commit.filtered.cast_signed());
         self.world.put(&account);
@@ -74,7 +64,10 @@ impl<'a> Step<'_, 'a> {
     /// Keeps a commit until its account's repository is here.
     fn hold(&mut self, mut account: Account, commit: &Commit) -> Result<(), Halt> {
         let units = commit.ops.len() as i64 + commit.filtered.cast_signed();
-        self.repair(&mut account, Repair::Holding);
+        if account.repair != Some(Repair::Releasing.code()) {
+            self.repair(&mut account, Repair::Holding);
+        }
+        account.newest = account.newest.max(commit.rev);
         self.world.put(&account);
         if commit.ops.is_empty() {
             // Nothing in it to keep; the repository brings its revision.
@@ -124,17 +117,15 @@ impl<'a> Step<'_, 'a> {
     /// the stream has yet to bring.
     pub(crate) fn fetched(&mut self, did: &str, rev: Rev, ops: &[Op]) -> Result<(), Halt> {
         let (key, known) = self.account(did)?;
-        let account = match known {
-            Some(account) => account,
-            None => {
-                let account = Account {
-                    key,
-                    ..Account::default()
-                };
-                self.world.put(&account);
-                account
-            }
-        };
+        let mut account = self.met(key, known)?;
+        if account.job == Some(Job::Purge.code()) {
+            // What was fetched may be of before the deletion. It is fetched again once that is done.
+            let units = ops.len() as i64;
+            self.world.receive(Outcome::Superseded, units);
+            return Ok(());
+        }
+        account.newest = account.newest.max(rev);
+        self.world.put(&account);
         let source = self.world.source;
         let stamp = Stamp {
             rev,
@@ -149,5 +140,14 @@ impl<'a> Step<'_, 'a> {
             self.receive(outcome)?;
         }
         Ok(())
+    }
+}
+
+/// The account's newest commit is this one, if it is newer.
+pub(crate) fn advance(account: &mut Account, commit: &Commit) {
+    if commit.rev > account.rev {
+        account.rev = commit.rev;
+        let data = commit.chain.and_then(|chain| chain.data);
+        account.data = data.as_ref().map(chain::digest);
     }
 }

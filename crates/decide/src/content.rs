@@ -7,13 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::{Fault, Need, Put, Target, Verdict};
 use crate::derived::{Derived, Placed, PlacedPart};
-use crate::ids::{CollectionId, Micros, Path, hash};
+use crate::ids::{CollectionId, Micros, Path};
 use crate::version::State;
 use crate::wants::Names;
 
 /// A checked record with all its names in numbers: what is applied, or parked until it can be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
+    /// The layout under which it was numbered: under another one it is derived anew.
+    pub layout: i64,
     pub cid: Option<Vec<u8>>,
     pub body: String,
     pub time_us: Option<Micros>,
@@ -50,11 +52,11 @@ pub struct Needed {
 pub enum Where {
     /// At this path.
     Path(Path),
-    /// Any record of this collection that names the text with this hash at this path.
+    /// Any record of this collection that names this text at this path.
     Naming {
-        target: i64,
         collection: CollectionId,
         path: String,
+        value: String,
     },
 }
 
@@ -86,9 +88,9 @@ impl Numbered {
     }
 
     /// An operation in numbers.
-    pub(crate) fn of(verdict: &Verdict, names: &Names) -> Self {
+    pub(crate) fn of(verdict: &Verdict, names: &Names, layout: i64) -> Self {
         match verdict {
-            Verdict::Put(put) => Self::Put(Box::new(number(names, put))),
+            Verdict::Put(put) => Self::Put(Box::new(number(names, layout, put))),
             Verdict::Delete => Self::Delete,
             Verdict::Refused { fault, raw } => Self::Refused {
                 fault: fault.clone(),
@@ -99,8 +101,9 @@ impl Numbered {
 }
 
 /// A checked record with its names in numbers.
-fn number(names: &Names, put: &Put) -> Content {
+pub(crate) fn number(names: &Names, layout: i64, put: &Put) -> Content {
     Content {
+        layout,
         cid: put.cid.clone(),
         body: put.body.clone(),
         time_us: put.time_us,
@@ -162,9 +165,9 @@ fn place_need(names: &Names, need: &Need) -> Needed {
             path,
             value,
         } => Where::Naming {
-            target: hash(value),
             collection: names.collection(collection),
             path: path.clone(),
+            value: value.clone(),
         },
     };
     Needed {

@@ -5,10 +5,11 @@
 
 use crate::accounting::Outcome;
 use crate::batch::Fault;
+use crate::fate::Closed;
 use crate::ids::{CollectionId, DeadId, KeyId, Path, Rev, hash};
 use crate::rows::Dead;
 use crate::value::Cell;
-use crate::world::{Halt, World};
+use crate::world::{Halt, World, first};
 
 /// What is refused, and where it came from.
 #[derive(Debug)]
@@ -79,35 +80,36 @@ pub(crate) fn keep(
     let prefix = vec![fingerprint.to_value()];
     if !is_record {
         // Of one account there may be many, so they are found by their bytes.
-        world.want_scan::<Dead>("dead_by_fingerprint", prefix.clone(), SAME_MAX);
+        world.want_scan(first::<Dead>(
+            "dead_by_fingerprint",
+            prefix.clone(),
+            SAME_MAX,
+        ));
     }
     let mut known = world.at::<Dead>(&refusal.path)?;
     if !is_record {
-        known.extend(world.scan::<Dead>("dead_by_fingerprint", prefix, SAME_MAX)?);
+        known.extend(world.scan::<Dead>(first::<Dead>("dead_by_fingerprint", prefix, SAME_MAX))?);
     }
     let same = |dead: &Dead| dead.fingerprint == fingerprint && dead.raw == refusal.raw;
     if let Some(mut dead) = known.into_iter().find(same) {
         dead.arrivals += 1;
-        dead.fault = fault_column(refusal.fault);
         if refusal.rev >= dead.rev && refusal.cursor > 0 {
             dead.cursor = refusal.cursor;
         }
         dead.rev = dead.rev.max(refusal.rev);
-        world.put_at(&dead);
-        return Ok(Kept {
-            id: dead.id,
-            new: false,
-        });
+        let id = dead.id;
+        revise(world, dead, refusal.fault);
+        return Ok(Kept { id, new: false });
     }
     if is_record {
-        close(world, &refusal.path, refusal.rev)?;
+        close(world, &refusal.path, refusal.rev, Closed::Newer)?;
     }
     let id = match was {
         Some(id) => id,
         None => DeadId(world.new_id()?),
     };
     let path = refusal.path.clone();
-    world.put_at(&Dead {
+    let mut dead = Dead {
         id,
         author: path.author,
         collection: path.collection,
@@ -115,36 +117,88 @@ pub(crate) fn keep(
         rev: refusal.rev,
         uri: refusal.uri.to_owned(),
         fingerprint,
-        fault: fault_column(refusal.fault),
         raw: refusal.raw.to_owned(),
         source: refusal.source.to_owned(),
         cursor: refusal.cursor,
         time_us: world.now_us,
         arrivals: 1,
-        replayed_us: None,
-    });
+        ..Dead::default()
+    };
+    describe(&mut dead, refusal.fault);
+    count(world, &dead, 1);
+    world.put_at(&dead);
     Ok(Kept { id, new: true })
 }
 
-fn fault_column(fault: &Fault) -> String {
-    serde_json::to_string(fault).expect("plain data is always JSON")
+/// Bytes of a row beside its texts.
+const ROW_BYTES: usize = 200;
+
+/// Writes the reason into a row.
+fn describe(dead: &mut Dead, fault: &Fault) {
+    dead.fault = serde_json::to_string(fault).expect("plain data is always JSON");
+    dead.stage = fault.stage.word().to_owned();
+    let bytes = ROW_BYTES + dead.raw.len() + dead.fault.len();
+    dead.bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
 }
+
+/// Counts a dead letter in or out.
+fn count(world: &mut World<'_>, dead: &Dead, by: i64) {
+    *world.dead_kind(&dead.stage, dead.collection) += by;
+    *world.total(DEAD_BYTES) += by * dead.bytes;
+}
+
+/// Bytes of all dead letters.
+pub const DEAD_BYTES: &str = "dead bytes";
 
 /// Closes the dead letters at a path up to a revision: its record is gone, or something newer is
 /// stored there.
-pub(crate) fn close(world: &mut World<'_>, path: &Path, rev: Rev) -> Result<(), Halt> {
+pub(crate) fn close(
+    world: &mut World<'_>,
+    path: &Path,
+    rev: Rev,
+    cause: Closed,
+) -> Result<(), Halt> {
     for dead in world.at::<Dead>(path)? {
         if dead.rev <= rev {
-            remove(world, dead.id);
-            world
-                .counts(&dead.source)
-                .move_to(Outcome::Dead, Outcome::Superseded, 1);
+            supersede(world, &dead, cause);
         }
     }
     Ok(())
 }
 
+/// Removes a dead letter whose record is gone or replaced.
+pub(crate) fn supersede(world: &mut World<'_>, dead: &Dead, cause: Closed) {
+    remove(world, dead);
+    *world.writes.closed.entry(cause).or_default() += 1;
+    let counts = world.counts(&dead.source);
+    counts.move_to(Outcome::Dead, Outcome::Superseded, 1);
+}
+
+/// The dead letter of a number at a path.
+pub(crate) fn at(world: &mut World<'_>, path: &Path, id: DeadId) -> Result<Option<Dead>, Halt> {
+    let all = world.at::<Dead>(path)?;
+    Ok(all.into_iter().find(|dead| dead.id == id))
+}
+
+/// Where the record of a dead letter is.
+pub(crate) fn path_of(dead: &Dead) -> Path {
+    Path {
+        author: dead.author,
+        collection: dead.collection,
+        rkey: dead.rkey.clone(),
+    }
+}
+
+/// Writes today's reason into a dead letter.
+pub(crate) fn revise(world: &mut World<'_>, mut dead: Dead, fault: &Fault) {
+    count(world, &dead, -1);
+    describe(&mut dead, fault);
+    count(world, &dead, 1);
+    world.put_at(&dead);
+}
+
 /// Removes a dead letter; its unit is counted by the caller.
-pub(crate) fn remove(world: &mut World<'_>, id: DeadId) {
-    world.delete::<Dead>(vec![id.to_value()]);
+pub(crate) fn remove(world: &mut World<'_>, dead: &Dead) {
+    count(world, dead, -1);
+    world.delete::<Dead>(vec![dead.id.to_value()]);
 }

@@ -7,32 +7,25 @@
 //! A caller interns the names ([`names`](crate::names)), loads [`wants`], and calls [`decide`] until it
 //! returns writes: two loads normally, three at most.
 
-use crate::account::Status;
+use crate::account::DUE_EPOCH;
 use crate::accounting::Outcome;
 use crate::apply::At;
-use crate::batch::{Batch, Event, Order};
+use crate::batch::{Batch, Event, Op, Order};
 use crate::chain;
-use crate::content::{Content, Numbered, split};
-use crate::ids::{ParkedId, Path, Rev};
-use crate::park::Why;
+use crate::content::{Numbered, split};
+use crate::ids::{ParkedId, Path};
+use crate::job::SLICE_MAX;
+use crate::park::{Why, content_of};
 use crate::place::Things;
-use crate::rows::{Account, Parked};
+use crate::rows::{Account, Parked, Total};
 use crate::rules::Rules;
 use crate::step::{Step, each};
-use crate::table::Row;
-use crate::value::{Cell, Damaged};
+use crate::table::damaged;
+use crate::value::{Cell, Damaged, Value};
 use crate::wants::{Loaded, Names, Wants};
+pub use crate::world::Undecided;
 use crate::world::{Halt, World};
 use crate::writes::Writes;
-
-/// Why a batch is not decided yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Undecided {
-    /// These rows must be loaded; then decide again with all that was loaded.
-    Load(Wants),
-    /// A loaded row is not one of ours: the store is damaged.
-    Damaged(Damaged),
-}
 
 /// What a batch needs for certain: the first load.
 pub fn wants(batch: &Batch, names: &Names, rules: &Rules) -> Wants {
@@ -41,6 +34,9 @@ pub fn wants(batch: &Batch, names: &Names, rules: &Rules) -> Wants {
     let mut things = Things::new(operations(batch, rules));
     let mut step = Step::new(&mut world, &mut things);
     all(&mut step, batch).ok();
+    // An account that is new begins in today's epoch.
+    step.world
+        .want::<Total>(vec![Value::Text(DUE_EPOCH.to_owned())]);
     let mut queued = batch.events.iter().filter_map(|(_, event)| match event {
         Event::Commit(commit) => Some(&commit.ops),
         _ => None,
@@ -51,15 +47,7 @@ pub fn wants(batch: &Batch, names: &Names, rules: &Rules) -> Wants {
     }) {
         step.ask_queues();
     }
-    let commits = batch.events.iter().filter_map(|(_, event)| match event {
-        Event::Commit(commit) => Some((&commit.did, &commit.ops)),
-        _ => None,
-    });
-    let fetched = batch.orders.iter().filter_map(|order| match order {
-        Order::Fetched { did, ops, .. } => Some((did, ops)),
-        _ => None,
-    });
-    for (did, ops) in commits.chain(fetched) {
+    for (did, ops) in named(batch) {
         let author = step.world.key(did);
         for op in ops {
             let path = Path {
@@ -67,11 +55,33 @@ pub fn wants(batch: &Batch, names: &Names, rules: &Rules) -> Wants {
                 collection: step.world.collection(&op.collection),
                 rkey: op.rkey.clone(),
             };
-            let numbered = Numbered::of(&op.verdict, names);
+            let numbered = Numbered::of(&op.verdict, names, rules.layout);
             step.apply().ask((&path, did, &op.collection), &numbered);
         }
     }
     world.missing
+}
+
+/// Every account and its operations, as far as they are known before anything is loaded.
+fn named(batch: &Batch) -> Vec<(&str, &[Op])> {
+    let mut named: Vec<(&str, &[Op])> = Vec::new();
+    for (_, event) in &batch.events {
+        if let Event::Commit(commit) = event {
+            named.push((&commit.did, &commit.ops));
+        }
+    }
+    for order in &batch.orders {
+        match order {
+            Order::Fetched { did, ops, .. } => named.push((did, ops)),
+            Order::Repository(slice) => named.push((&slice.did, &slice.ops)),
+            Order::Release { did, frames } => {
+                let commits = frames.iter().flat_map(|frame| &frame.commit);
+                named.extend(commits.map(|commit| (did.as_str(), &commit.ops[..])));
+            }
+            _ => {}
+        }
+    }
+    named
 }
 
 /// Decides a batch with the rows loaded so far.
@@ -86,7 +96,7 @@ pub fn decide(
     let mut step = Step::new(&mut world, &mut things);
     all(&mut step, batch).map_err(Undecided::Damaged)?;
     things.regroup(&mut world);
-    let mut writes = world.finish().map_err(Undecided::Load)?;
+    let mut writes = world.finish()?;
     writes.cursor = batch.cursor.map(|cursor| (batch.source.clone(), cursor));
     Ok(writes)
 }
@@ -101,7 +111,14 @@ fn operations(batch: &Batch, rules: &Rules) -> usize {
         Order::Fetched { ops, .. } => ops.len(),
         Order::Retry(ids) | Order::GiveUp(ids) => ids.len(),
         Order::Drain(_) => rules.queues.quota_max,
-        Order::HostStatus { .. } | Order::Listed(_) | Order::Queues => 0,
+        Order::Job { .. } => SLICE_MAX,
+        Order::Repository(slice) => slice.ops.len() + SLICE_MAX,
+        Order::Release { frames, .. } => {
+            let commits = frames.iter().flat_map(|frame| &frame.commit);
+            commits.map(|commit| commit.ops.len()).sum()
+        }
+        Order::Replay { .. } => 1,
+        _ => 0,
     });
     let queued = match rules.queues.is_used() {
         true => rules.queues.quota_max,
@@ -170,9 +187,38 @@ fn event<'a>(step: &mut Step<'_, 'a>, seq: i64, event: &'a Event) -> Result<(), 
 fn order(step: &mut Step<'_, '_>, order: &Order) -> Result<(), Halt> {
     match order {
         Order::Fetched { did, rev, ops } => step.fetched(did, *rev, ops),
+        Order::Repository(slice) => step.slice(slice),
+        Order::RepositoryDone { did, rev, data } => {
+            let data = data.as_ref().map(chain::digest);
+            step.repository_done(did, *rev, data)
+        }
+        Order::Release { did, frames } => step.release(did, frames),
+        Order::Replay { id, verdict } => step.replay(*id, verdict),
+        Order::Discard(ids) => step.discard(ids),
+        Order::Expire { before_us } => step.expire(*before_us),
+        Order::Shrink => step.shrink(),
+        Order::FirstRead {
+            did,
+            needed,
+            waiting_max,
+        } => step.first_read(did, *needed, *waiting_max),
+        Order::Reader(_) => Ok(()), // its name has a number from now on
+        Order::GaveUp(did) => step.give_up_reader(did),
+        Order::FetchBegun(did) => step.fetch_begun(did),
+        Order::FetchEnded(dids) => step.fetch_ended(dids),
+        Order::AllDue => {
+            step.all_due();
+            Ok(())
+        }
+        Order::Heartbeat(report) => {
+            step.heartbeat(report);
+            Ok(())
+        }
+        Order::WrongClock(off_us) => step.wrong_clock(*off_us),
         Order::HostStatus { did, status } => step.host_status(did, *status),
         Order::Retry(ids) => each(ids, |id| retry(step, *id, Why::Due)),
         Order::GiveUp(ids) => each(ids, |id| retry(step, *id, Why::Excess)),
+        Order::Job { account, at } => step.job(*account, at.as_deref()),
         Order::Listed(dids) => each(dids, |did| step.listed(did)),
         Order::Queues => Ok(()), // done at the end of every batch
         Order::Drain(queue) => step.drain(queue),
@@ -184,12 +230,9 @@ fn retry(step: &mut Step<'_, '_>, id: ParkedId, why: Why) -> Result<(), Halt> {
     let Some(parked) = step.world.get::<Parked>(vec![id.to_value()])? else {
         return Ok(());
     };
-    let column = Damaged {
-        table: Parked::TABLE.name,
-        column: "content",
-    };
-    let content: Content = serde_json::from_str(&parked.content).map_err(|_| column.clone())?;
-    let (did, nsid, _) = split(&parked.uri).ok_or(column)?;
+    let (did, nsid, rkey) = split(&parked.uri).ok_or(damaged::<Parked>("uri"))?;
+    let content = content_of(&parked)?;
+    let content = step.world.renewed((did, nsid, rkey), content)?;
     let path = Path {
         author: parked.author,
         collection: parked.collection,
@@ -198,13 +241,12 @@ fn retry(step: &mut Step<'_, '_>, id: ParkedId, why: Why) -> Result<(), Halt> {
     let mut apply = step.apply();
     apply.ask_again((&path, did, nsid), &content);
     let account = apply.world.get::<Account>(vec![parked.author.to_value()])?;
-    let status = account.map_or(Status::Active, |account| Status::from_code(account.status));
-    let at = At {
-        path,
-        did,
-        nsid,
-        snapshot: Rev(0),
-        visible: status.visible(),
-    };
-    apply.retry(&at, (&parked, &content), why)
+    let at = At::of(&account.unwrap_or_default(), path, (did, nsid));
+    let fate = apply.retry(&at, (&parked, &content), why)?;
+    let writes = &mut step.world.writes;
+    match parked.woken_us {
+        Some(_) => writes.woken.push(fate),
+        None => writes.fates.push(fate),
+    }
+    Ok(())
 }

@@ -93,10 +93,9 @@ pub fn pack(keys: &[KeyId]) -> Vec<u8> {
     keys.iter().flat_map(|key| key.0.to_le_bytes()).collect()
 }
 
-/// The key numbers in packed bytes.
-pub fn unpack(bytes: &[u8]) -> Vec<KeyId> {
-    let chunks = bytes.chunks_exact(8);
-    chunks
-        .filter_map(|chunk| Some(KeyId(i64::from_le_bytes(chunk.try_into().ok()?))))
-        .collect()
+/// The key numbers in packed bytes; `None` if that is not what the bytes are.
+pub fn unpack(bytes: &[u8]) -> Option<Vec<KeyId>> {
+    let (keys, rest) = bytes.as_chunks();
+    let keys = keys.iter().map(|chunk| KeyId(i64::from_le_bytes(*chunk)));
+    rest.is_empty().then(|| keys.collect())
 }

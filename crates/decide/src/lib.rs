@@ -30,6 +30,9 @@ pub mod account;
 // One outcome for each unit.
 pub mod accounting;
 
+// What became of things that were asked for.
+pub mod fate;
+
 // What a record derives: entries, follows, groups, sorts.
 pub mod derived;
 
@@ -60,6 +63,9 @@ pub mod names;
 // The tables.
 pub mod rows;
 
+// What the columns of a record's row say.
+mod stored;
+
 // What is written.
 pub mod writes;
 
@@ -79,7 +85,7 @@ mod world;
 mod place;
 
 // Dead letters.
-mod dead;
+pub mod dead;
 
 // Records that wait for another one.
 mod park;
@@ -98,6 +104,18 @@ mod commit;
 
 // Accounts: their status, their handle, their repair.
 mod status;
+
+// A repository that was fetched whole.
+mod repository;
+
+// Dead letters tried again, discarded, forgotten.
+mod replay;
+
+// Readers, fetches, and what the process says of itself.
+pub mod reader;
+
+// Work on all records of an account, in slices.
+pub mod job;
 
 // A batch.
 pub mod decide;

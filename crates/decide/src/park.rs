@@ -13,21 +13,32 @@ use crate::accounting::Outcome;
 use crate::batch::{Fault, Stage};
 use crate::content::{Content, Needed, Where};
 use crate::dead::{self, Refusal};
-use crate::ids::{DeadId, ParkedId, Path, Rev, hash};
+use crate::ids::{CollectionId, DeadId, ParkedId, Path, RecordId, Rev, hash};
 use crate::retry::parked_pause_us;
 use crate::rows::{Parked, Record, Reference};
 use crate::rules::Subject;
-use crate::value::Cell;
+use crate::stored::names_text;
+use crate::table::damaged;
+use crate::value::{Cell, Damaged, Value};
 use crate::version::State;
-use crate::world::{Halt, World};
+use crate::wants::Scan;
+use crate::world::{Halt, World, first};
 
 /// Why a checked record cannot be applied now.
 #[derive(Debug)]
 pub(crate) enum Obstacle<'c> {
     /// Something it needs is not here.
-    Missing(&'c Needed),
+    Missing(Lack<'c>),
     /// It breaks a rule over records that it refers to.
     Broken(Fault),
+}
+
+/// What a record needs and what is not here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lack<'c> {
+    pub(crate) need: &'c Needed,
+    /// This transaction removed what was read of it, and there may be more: look again in the next.
+    pub(crate) again: bool,
 }
 
 /// Why a parked record is looked at.
@@ -60,8 +71,8 @@ pub(crate) fn obstacle<'c>(
             Err(stop) => halt = Some(stop),
         }
     }
-    if let Some(need) = unmet? {
-        return Ok(Some(Obstacle::Missing(need)));
+    if let Some(lack) = unmet? {
+        return Ok(Some(Obstacle::Missing(lack)));
     }
     if let Some(halt) = halt {
         return Err(halt);
@@ -86,33 +97,83 @@ pub(crate) fn obstacle<'c>(
 
 /// The first thing that a record needs and that is not here. Records of hidden accounts count:
 /// they may come back.
-fn unmet<'c>(world: &mut World<'_>, content: &'c Content) -> Result<Option<&'c Needed>, Halt> {
+fn unmet<'c>(world: &mut World<'_>, content: &'c Content) -> Result<Option<Lack<'c>>, Halt> {
     let mut halt = None;
     let mut missing = None;
     for need in &content.needs {
         match is_here(world, &need.at) {
-            Ok(true) => {}
-            Ok(false) => missing = missing.or(Some(need)),
+            Ok(Here::Yes) => {}
+            Ok(here) => {
+                let again = here == Here::Perhaps;
+                missing = missing.or(Some(Lack { need, again }));
+            }
             Err(stop) => halt = Some(stop),
         }
     }
     halt.map_or(Ok(missing), Err)
 }
 
-fn is_here(world: &mut World<'_>, at: &Where) -> Result<bool, Halt> {
+/// Whether something is here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Here {
+    Yes,
+    No,
+    /// All that was read of it is removed by this transaction.
+    Perhaps,
+}
+
+fn is_here(world: &mut World<'_>, at: &Where) -> Result<Here, Halt> {
     match at {
         Where::Path(path) => {
             let record = world.get::<Record>(record_key(path))?;
-            Ok(record.is_some_and(|record| State::from_code(record.state) == State::Live))
+            let live = record.is_some_and(|it| State::from_code(it.state) == State::Live);
+            Ok(if live { Here::Yes } else { Here::No })
         }
         Where::Naming {
-            target,
             collection,
             path,
-        } => {
-            world.exists::<Reference>(&[target.to_value(), collection.to_value(), path.to_value()])
+            value,
+        } => is_named(world, *collection, (path, value)),
+    }
+}
+
+/// References to one text that are read to find a live record that names it. They are found by the
+/// text's hash, so each is confirmed by its record.
+const NAMING_MAX: usize = 8;
+
+fn is_named(
+    world: &mut World<'_>,
+    collection: CollectionId,
+    (path, value): (&str, &str),
+) -> Result<Here, Halt> {
+    if world.refers(collection, path, value) {
+        return Ok(Here::Yes);
+    }
+    let prefix = vec![
+        hash(value).to_value(),
+        collection.to_value(),
+        Value::Text(path.to_owned()),
+    ];
+    let scan = first::<Reference>("", prefix, NAMING_MAX);
+    let read = world.loaded::<Reference>(&scan)?;
+    // All of them, whatever becomes of them: what is asked for does not depend on other rows.
+    for row in &read {
+        world.want_scan(by_id(row.record));
+    }
+    let left = world.scan::<Reference>(scan)?;
+    for row in &left {
+        for record in world.scan::<Record>(by_id(row.record))? {
+            if names_text(&record, path, value)? {
+                return Ok(Here::Yes);
+            }
         }
     }
+    let again = read.len() == NAMING_MAX && left.len() < read.len();
+    Ok(if again { Here::Perhaps } else { Here::No })
+}
+
+fn by_id(record: RecordId) -> Scan {
+    first::<Record>("record_by_id", vec![record.to_value()], 1)
 }
 
 /// The primary key of the record at a path.
@@ -134,7 +195,7 @@ pub(crate) struct Waiting<'w> {
     pub(crate) source: &'w str,
     pub(crate) cursor: i64,
     pub(crate) content: &'w Content,
-    pub(crate) need: &'w Needed,
+    pub(crate) lack: Lack<'w>,
     /// The dead letter it was, if it was replayed.
     pub(crate) was: Option<DeadId>,
 }
@@ -143,6 +204,9 @@ pub(crate) struct Waiting<'w> {
 pub(crate) fn park(world: &mut World<'_>, waiting: &Waiting<'_>) -> Result<(), Halt> {
     let id = ParkedId(world.new_id()?);
     let pause_us = parked_pause_us(0).unwrap_or_default();
+    let content = column_of(waiting.content);
+    let texts = [&content, waiting.uri, &waiting.lack.need.key];
+    let bytes: usize = texts.iter().map(|text| text.len()).sum();
     world.put_at(&Parked {
         id,
         author: waiting.path.author,
@@ -150,19 +214,20 @@ pub(crate) fn park(world: &mut World<'_>, waiting: &Waiting<'_>) -> Result<(), H
         rkey: waiting.path.rkey.clone(),
         rev: waiting.rev,
         uri: waiting.uri.to_owned(),
-        content: serde_json::to_string(waiting.content).expect("plain data is always JSON"),
+        content,
+        bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
         live: waiting.live,
         source: waiting.source.to_owned(),
         cursor: waiting.cursor,
-        need: waiting.need.key.clone(),
-        need_hash: hash(&waiting.need.key),
-        need_path: waiting.need.path.clone(),
+        need: waiting.lack.need.key.clone(),
+        need_hash: hash(&waiting.lack.need.key),
+        need_path: waiting.lack.need.path.clone(),
         attempts: 1,
         due_us: Some(world.now_us + pause_us),
         dead: None,
         was: waiting.was,
         woken: 0,
-        woken_us: None,
+        woken_us: waiting.lack.again.then_some(world.now_us),
     });
     Ok(())
 }
@@ -175,9 +240,8 @@ pub(crate) fn meet(
     (fetched, cid): (bool, Option<&[u8]>),
 ) -> Result<Option<Outcome>, Halt> {
     for mut parked in world.at::<Parked>(path)? {
-        let content: Option<Content> = serde_json::from_str(&parked.content).ok();
-        let same =
-            content.is_some_and(|content| content.cid.is_some() && content.cid.as_deref() == cid);
+        let content = content_of(&parked)?;
+        let same = content.cid.is_some() && content.cid.as_deref() == cid;
         if fetched && state == State::Live && same {
             // The repository confirms what waits; older events must not come between.
             parked.rev = parked.rev.max(rev);
@@ -190,22 +254,75 @@ pub(crate) fn meet(
         if rev == parked.rev && state != State::Deleted {
             return Ok(Some(Outcome::Repeated));
         }
-        end(world, &parked, Outcome::Superseded);
+        end(world, &parked, Outcome::Superseded)?;
     }
     Ok(None)
 }
 
+fn column_of(content: &Content) -> String {
+    serde_json::to_string(content).expect("plain data is always JSON")
+}
+
+/// The record that waits.
+pub(crate) fn content_of(parked: &Parked) -> Result<Content, Damaged> {
+    serde_json::from_str(&parked.content).map_err(|_| damaged::<Parked>("content"))
+}
+
+fn path_of(parked: &Parked) -> Path {
+    Path {
+        author: parked.author,
+        collection: parked.collection,
+        rkey: parked.rkey.clone(),
+    }
+}
+
 /// Removes a parked record and its dead letter, and counts its unit as `outcome`.
-pub(crate) fn end(world: &mut World<'_>, parked: &Parked, outcome: Outcome) {
-    world.delete::<Parked>(vec![parked.id.to_value()]);
-    let was = match parked.dead {
-        Some(dead) => {
-            dead::remove(world, dead);
-            Outcome::Dead
-        }
-        None => Outcome::Parked,
+pub(crate) fn end(world: &mut World<'_>, parked: &Parked, outcome: Outcome) -> Result<(), Halt> {
+    let (was, source) = match parked.dead {
+        // The unit of a dead letter is counted where that came from.
+        Some(id) => match dead::at(world, &path_of(parked), id)? {
+            Some(dead) => {
+                dead::remove(world, &dead);
+                (Outcome::Dead, dead.source)
+            }
+            None => return Err(damaged::<Parked>("dead").into()),
+        },
+        None => (Outcome::Parked, parked.source.clone()),
     };
-    world.counts(&parked.source).move_to(was, outcome, 1);
+    world.delete::<Parked>(vec![parked.id.to_value()]);
+    world.counts(&source).move_to(was, outcome, 1);
+    Ok(())
+}
+
+/// A parked record breaks a rule: it is a dead letter from now on, under the number that it had.
+pub(crate) fn refuse(
+    world: &mut World<'_>,
+    parked: &Parked,
+    (fault, raw): (&Fault, &str),
+) -> Result<(), Halt> {
+    world.delete::<Parked>(vec![parked.id.to_value()]);
+    if let Some(id) = parked.dead {
+        let dead = dead::at(world, &path_of(parked), id)?;
+        let dead = dead.ok_or(damaged::<Parked>("dead"))?;
+        dead::revise(world, dead, fault);
+        return Ok(());
+    }
+    let kept = dead::keep(world, &refusal(parked, fault, raw), parked.was)?;
+    let counts = world.counts(&parked.source);
+    counts.move_to(Outcome::Parked, kept.outcome(), 1);
+    Ok(())
+}
+
+fn refusal<'r>(parked: &'r Parked, fault: &'r Fault, raw: &'r str) -> Refusal<'r> {
+    Refusal {
+        path: path_of(parked),
+        uri: &parked.uri,
+        rev: parked.rev,
+        fault,
+        raw,
+        source: &parked.source,
+        cursor: parked.cursor,
+    }
 }
 
 /// It still lacks something: it waits on, or it waited too long. Says whether it became a dead letter.
@@ -213,15 +330,23 @@ pub(crate) fn wait_on(
     world: &mut World<'_>,
     parked: &Parked,
     content: &Content,
-    need: &Needed,
+    lack: Lack<'_>,
     why: Why,
 ) -> Result<bool, Halt> {
+    let need = lack.need;
     let mut parked = parked.clone();
+    parked.content = column_of(content);
     parked.need = need.key.clone();
     parked.need_hash = hash(&need.key);
     parked.need_path = need.path.clone();
     if parked.woken_us.take().is_some() && why == Why::Due {
         // One of several things arrived. That used up no attempt.
+        parked.woken_us = lack.again.then_some(world.now_us);
+        world.put_at(&parked);
+        return Ok(false);
+    }
+    if lack.again && why == Why::Due {
+        parked.woken_us = Some(world.now_us);
         world.put_at(&parked);
         return Ok(false);
     }
@@ -242,23 +367,10 @@ pub(crate) fn wait_on(
             expected: "a live record".into(),
             received: need.key.clone(),
         };
-        let refusal = Refusal {
-            path: Path {
-                author: parked.author,
-                collection: parked.collection,
-                rkey: parked.rkey.clone(),
-            },
-            uri: &parked.uri.clone(),
-            rev: parked.rev,
-            fault: &fault,
-            raw: &content.body,
-            source: &parked.source.clone(),
-            cursor: parked.cursor,
-        };
-        parked.dead = Some(dead::keep(world, &refusal, parked.was)?.id);
-        world
-            .counts(&parked.source)
-            .move_to(Outcome::Parked, Outcome::Dead, 1);
+        let kept = dead::keep(world, &refusal(&parked, &fault, &content.body), parked.was)?;
+        parked.dead = Some(kept.id);
+        let counts = world.counts(&parked.source);
+        counts.move_to(Outcome::Parked, kept.outcome(), 1);
     }
     world.put_at(&parked);
     Ok(gives_up)

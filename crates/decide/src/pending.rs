@@ -16,7 +16,7 @@ use crate::rows::{Account, Pending};
 use crate::step::{Deferred, Step};
 use crate::table::Row;
 use crate::value::{Cell, Damaged, Value};
-use crate::world::{Halt, World};
+use crate::world::{Halt, World, first};
 
 impl Step<'_, '_> {
     /// Asks for what waits in every queue.
@@ -26,7 +26,7 @@ impl Step<'_, '_> {
             for queue in &queues.list {
                 let prefix = vec![queue.name.to_value()];
                 self.world
-                    .want_scan::<Pending>("", prefix, queues.quota_max);
+                    .want_scan(first::<Pending>("", prefix, queues.quota_max));
             }
         }
     }
@@ -103,7 +103,7 @@ impl Step<'_, '_> {
     fn store(&mut self, queue: &str, one: &Deferred<'_>) -> Result<(), Halt> {
         let id = PendingId(self.world.new_id()?);
         let op = one.op;
-        let mut numbered = Numbered::of(&op.verdict, self.world.names);
+        let mut numbered = Numbered::of(&op.verdict, self.world.names, self.world.rules.layout);
         if let Numbered::Put(content) = &mut numbered {
             let seen_us = content.seen_us.unwrap_or(Micros::MAX);
             content.seen_us = Some(seen_us.min(one.stamp.seen_us));
@@ -135,8 +135,15 @@ impl Step<'_, '_> {
             table: Pending::TABLE.name,
             column: "op",
         };
-        let op: Numbered = serde_json::from_str(&row.op).map_err(|_| damaged.clone())?;
-        let (did, nsid, _) = split(&row.uri).ok_or(damaged)?;
+        let mut op: Numbered = serde_json::from_str(&row.op).map_err(|_| damaged.clone())?;
+        let (did, nsid, rkey) = split(&row.uri).ok_or(damaged)?;
+        if let Numbered::Put(content) = op {
+            op = match self.world.renewed((did, nsid, rkey), *content) {
+                Ok(content) => Numbered::Put(Box::new(content)),
+                Err(Halt::Missing) => return Ok(()),
+                Err(damaged) => return Err(damaged),
+            };
+        }
         let path = Path {
             author: row.author,
             collection: row.collection,
@@ -177,5 +184,6 @@ impl Step<'_, '_> {
 
 /// The first rows of a queue.
 fn oldest(world: &mut World<'_>, queue: &str, max: usize) -> Result<Vec<Pending>, Halt> {
-    world.scan::<Pending>("", vec![Value::Text(queue.to_owned())], max)
+    let prefix = vec![Value::Text(queue.to_owned())];
+    world.scan(first::<Pending>("", prefix, max))
 }

@@ -12,9 +12,9 @@ use crate::group::{self, Group, Part, Parts, Regrouped};
 use crate::ids::{IndexId, KeyId, Micros, Path, RecordId, hash};
 use crate::rows::{Entry, Follow, Member, Recent, Reference, Sorted, Voice};
 use crate::rules::Counted;
-use crate::table::Row;
+use crate::table::{Row, damaged};
 use crate::value::{Cell, Value};
-use crate::world::{Halt, World};
+use crate::world::{Halt, World, first};
 
 /// Whether a record's rows are added or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,14 +148,7 @@ pub(crate) fn ask(
     (path, merged_tail): (&Path, &str),
     placed: &Placed,
 ) {
-    let author = placed.person.unwrap_or(path.author);
-    for (index, keys) in &placed.entries {
-        if world.rules.counted(*index) == Counted::Authors {
-            for key in keys {
-                world.want::<Voice>(vec![index.to_value(), key.to_value(), author.to_value()]);
-            }
-        }
-    }
+    ask_counts(world, path, placed);
     for part in &placed.parts {
         let thing = part.thing.clone().unwrap_or_else(|| itself(merged_tail));
         let key = ThingKey {
@@ -166,7 +159,19 @@ pub(crate) fn ask(
         if !things.touched.contains_key(&key) {
             let thing_max = world.rules.merging(part.index).thing_max;
             let max = thing_max.saturating_add(things.slack);
-            world.want_scan::<Member>("", key.prefix(), max);
+            world.want_scan(first::<Member>("", key.prefix(), max));
+        }
+    }
+}
+
+/// Asks for the rows that counting a record reads.
+pub(crate) fn ask_counts(world: &mut World<'_>, path: &Path, placed: &Placed) {
+    let author = placed.person.unwrap_or(path.author);
+    for (index, keys) in &placed.entries {
+        if world.rules.counted(*index) == Counted::Authors {
+            for key in keys {
+                world.want::<Voice>(vec![index.to_value(), key.to_value(), author.to_value()]);
+            }
         }
     }
 }
@@ -330,7 +335,10 @@ pub(crate) fn references(
             path: path.clone(),
             record: subject.record,
         };
-        keep(world, &row, touch);
+        match touch {
+            Touch::Add => world.refer(&row, target),
+            Touch::Remove => keep(world, &row, touch),
+        }
     }
 }
 
@@ -433,13 +441,7 @@ impl Things {
             report.now.extend(changed.now.iter().map(grouped));
         }
         for ((index, _), report) in reports {
-            if !report.was.is_empty() || !report.now.is_empty() {
-                world.change(Change::Regroup {
-                    index,
-                    was: report.was,
-                    now: report.now,
-                });
-            }
+            report.publish(world, index);
         }
     }
 }
@@ -451,20 +453,43 @@ struct Report {
     now: Vec<Grouped>,
 }
 
+/// Groups that one change names. The author of a large thing decides how many change at once.
+const GROUPS_MAX: usize = if cfg!(debug_assertions) { 4 } else { 64 };
+
+impl Report {
+    /// Publishes it in parts of bounded size: everything that ended, then everything that is now.
+    fn publish(mut self, world: &mut World<'_>, index: IndexId) {
+        while !self.was.is_empty() || !self.now.is_empty() {
+            let rest = self.was.split_off(self.was.len().min(GROUPS_MAX));
+            let was = std::mem::replace(&mut self.was, rest);
+            let room = self.now.len().min(GROUPS_MAX - was.len());
+            let rest = self.now.split_off(room);
+            let now = std::mem::replace(&mut self.now, rest);
+            let continues = !self.was.is_empty() || !self.now.is_empty();
+            world.change(Change::Regroup {
+                index,
+                was,
+                now,
+                continues,
+            });
+        }
+    }
+}
+
 fn load(world: &mut World<'_>, key: &ThingKey, slack: usize) -> Result<Thing, Halt> {
     let thing_max = world.rules.merging(key.index).thing_max;
     let max = thing_max.saturating_add(slack);
     let mut before = Parts::new();
     let mut firsts = BTreeSet::new();
-    for row in world.scan::<Member>("", key.prefix(), max)? {
+    for row in world.scan::<Member>(first::<Member>("", key.prefix(), max))? {
         let place = (row.time_us, row.tail);
         if row.first {
             firsts.insert(place.clone());
         }
         let part = Part {
             record: row.record,
-            keys: unpack(&row.keys),
-            adds: serde_json::from_str(&row.adds).unwrap_or_default(),
+            keys: unpack(&row.keys).ok_or(damaged::<Member>("keys"))?,
+            adds: serde_json::from_str(&row.adds).map_err(|_| damaged::<Member>("adds"))?,
         };
         before.insert(place, part);
     }

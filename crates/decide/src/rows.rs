@@ -30,11 +30,20 @@ table! {
         covered: i64,
         /// A job walks its records: to purge them (1), or to count them again (2).
         job: Option<i64>,
+        /// How far that job is ([`Progress`](crate::job::Progress)), as JSON; null at its beginning.
+        job_at: Option<String>,
+        /// The status that it has when everything that was deleted with it is removed.
+        returns: Option<i64>,
+        /// The newest revision of anything of it that was held or fetched by itself.
+        newest: Rev,
+        /// The store's due epoch when its repository came: of an older one, it is due again.
+        epoch: i64,
     }
     indexes [
         "account_by_repair" (repair, key),
         "account_by_handle" (handle, key),
         "account_by_job" (job, key),
+        "account_by_epoch" (epoch, key),
     ]
 
     /// A record, live or gone. A deleted one keeps its place, for cursors.
@@ -169,12 +178,14 @@ table! {
         woken: i64,
         /// When that was, until it is tried; null where nothing arrived since.
         woken_us: Option<Micros>,
+        /// How many bytes its texts have: what trying it again takes of a batch.
+        bytes: i64,
     }
     indexes [
         "parked_by_path" (author, collection, rkey, id),
         "parked_by_need" (need_hash, id),
-        "parked_by_due" (due_us, id),
-        "parked_by_woken" (woken_us, id),
+        "parked_by_due" (due_us, id, bytes),
+        "parked_by_woken" (woken_us, id, bytes),
     ]
 
     /// An operation that waits in a queue.
@@ -226,12 +237,71 @@ table! {
         arrivals: i64,
         /// When it was last tried again.
         replayed_us: Option<Micros>,
+        /// The [`Stage`](crate::batch::Stage) of its fault, in a word.
+        stage: String,
+        /// How many bytes it takes.
+        bytes: i64,
     }
     indexes [
         "dead_by_path" (author, collection, rkey, id),
         "dead_by_fingerprint" (fingerprint, id),
         "dead_by_time" (time_us, id),
     ]
+
+    /// How many dead letters there are of a stage and collection. Written by difference.
+    DeadKind "dead_kind" key (stage, collection) {
+        stage: String,
+        collection: CollectionId,
+        n: i64,
+    }
+    indexes []
+
+    /// A number of the store as a whole, by name. Written by difference.
+    Total "total" key (name) {
+        name: String,
+        n: i64,
+    }
+    indexes []
+
+    /// A reader whose repository was asked for when it first read.
+    FirstRead "first_read" key (reader) {
+        reader: KeyId,
+        /// When it asked; null once its host did not answer.
+        asked_us: Option<Micros>,
+        /// When it was given up.
+        failed_us: Option<Micros>,
+    }
+    indexes [
+        "first_read_by_asked" (asked_us, reader),
+        "first_read_by_failed" (failed_us, reader),
+    ]
+
+    /// An account that is being fetched; one that is there at a start was being fetched when the
+    /// process died.
+    Fetching "fetching" key (author) {
+        author: KeyId,
+        begun_us: Micros,
+        attempts: i64,
+    }
+    indexes []
+
+    /// What the ingesting process said of itself last; there is one row.
+    Heartbeat "heartbeat" key (id) {
+        id: i64,
+        at_us: Micros,
+        report: String,
+    }
+    indexes []
+
+    /// A clock that was found wrong and whose records are not repaired; there is one row.
+    WrongClock "wrong_clock" key (id) {
+        id: i64,
+        /// When that was found, by that clock.
+        at_us: Micros,
+        /// It minus the events' times.
+        off_us: Micros,
+    }
+    indexes []
 
     /// A frame that waits for its account's resync.
     Held "held" key (author, rev) {

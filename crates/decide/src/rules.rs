@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::batch::Fault;
-use crate::derived::Derived;
+use crate::batch::{Fault, Put};
 use crate::ids::{IndexId, Micros};
 use crate::queue::Queues;
 
@@ -49,8 +48,8 @@ pub struct Subject<'s> {
 /// What only the configuration's own expressions and paths can answer. Pure: the same record gives
 /// the same answer.
 pub trait Expressions: std::fmt::Debug + Send + Sync {
-    /// What a record derives today, and its own time.
-    fn derive(&self, record: Subject<'_>) -> (Derived, Option<Micros>);
+    /// What the checks say of a stored record today. Its CID and first sight are left out.
+    fn derive(&self, record: Subject<'_>) -> Put;
 
     /// The first rule over other records that a record breaks; `live` gives the body of the live
     /// record at a URI.
@@ -58,7 +57,7 @@ pub trait Expressions: std::fmt::Debug + Send + Sync {
 }
 
 /// Everything decisions are made by.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Rules {
     /// The number of this layout of indexes; 0 before the first one.
     pub layout: i64,
@@ -67,7 +66,22 @@ pub struct Rules {
     pub queues: Queues,
     /// Records parked at once; of more, the oldest become dead letters.
     pub parked_max: usize,
+    /// Bytes of dead letters; of more, the oldest are forgotten.
+    pub dead_bytes_max: i64,
     pub expressions: Option<Arc<dyn Expressions>>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            layout: 0,
+            indexes: BTreeMap::new(),
+            queues: Queues::default(),
+            parked_max: 0,
+            dead_bytes_max: i64::MAX,
+            expressions: None,
+        }
+    }
 }
 
 impl Rules {

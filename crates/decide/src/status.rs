@@ -13,6 +13,11 @@ use crate::world::Halt;
 /// What streams say instead of a handle that could not be confirmed; the known one is kept.
 const NO_HANDLE: &str = "handle.invalid";
 
+/// What was last said of an account, whether it has that status yet or not.
+fn hosted(account: &Account) -> Status {
+    Status::from_code(account.returns.unwrap_or(account.status))
+}
+
 impl Step<'_, '_> {
     pub(crate) fn status(
         &mut self,
@@ -25,18 +30,15 @@ impl Step<'_, '_> {
             // Nothing of theirs is here, and nothing needs hiding.
             return Ok(Outcome::Filtered);
         }
-        let account = known.unwrap_or_else(|| Account {
-            key,
-            ..Account::default()
-        });
+        let account = self.met(key, known)?;
         if time_us <= account.status_us {
-            let same = time_us == account.status_us && status.code() == account.status;
+            let same = time_us == account.status_us && status == hosted(&account);
             return Ok(match same {
                 true => Outcome::Repeated,
                 false => Outcome::Superseded,
             });
         }
-        self.set_status(account, did, status, time_us);
+        self.set_status(account, did, status, time_us)?;
         Ok(Outcome::Applied)
     }
 
@@ -44,34 +46,56 @@ impl Step<'_, '_> {
     /// whatever the stream says after that is newer, whichever clock is ahead.
     pub(crate) fn host_status(&mut self, did: &str, status: Status) -> Result<(), Halt> {
         let (key, known) = self.account(did)?;
-        let account = known.unwrap_or_else(|| Account {
-            key,
-            ..Account::default()
-        });
-        let time_us = account.status_us + i64::from(status.code() != account.status);
-        self.set_status(account, did, status, time_us);
-        Ok(())
+        let account = self.met(key, known)?;
+        let time_us = account.status_us + i64::from(status != hosted(&account));
+        self.set_status(account, did, status, time_us)
     }
 
-    /// The status takes effect at once; what it means for the account's records is done by a job.
-    fn set_status(&mut self, mut account: Account, did: &str, status: Status, time_us: Micros) {
-        let was = Status::from_code(account.status);
-        account.status = status.code();
+    /// The status takes effect at once; what it means for the account's records is done by a job. An
+    /// account that was deleted is back when that job is done: until then there are records of before.
+    fn set_status(
+        &mut self,
+        mut account: Account,
+        did: &str,
+        status: Status,
+        time_us: Micros,
+    ) -> Result<(), Halt> {
+        if !status.visible() {
+            // Nobody gives out the repository of a hidden account.
+            self.first_read_done(account.key)?;
+        }
         account.status_us = time_us;
-        if [was, status].contains(&Status::Deleted) {
+        if [hosted(&account), status].contains(&Status::Deleted) {
             // What was deleted is not here, so the history is whole for no feed.
             account.covered = 0;
         }
         if status == Status::Deleted {
+            account.returns = None;
             // What a stream repeats of it is superseded.
-            account.snapshot = account.snapshot.max(account.rev);
+            account.snapshot = account.snapshot.max(account.rev).max(account.newest);
             account.repair = None;
             account.job = Some(Job::Purge.code());
-        } else if was.visible() != status.visible() {
+            account.job_at = None;
+        } else if account.job == Some(Job::Purge.code()) {
+            account.returns = Some(status.code());
+            self.world.put(&account);
+            return Ok(());
+        }
+        self.become_status(account, did, status);
+        Ok(())
+    }
+
+    /// An account has another status now.
+    pub(crate) fn become_status(&mut self, mut account: Account, did: &str, status: Status) {
+        let was = Status::from_code(account.status);
+        account.status = status.code();
+        let turns = was.visible() != status.visible();
+        if turns && account.job != Some(Job::Purge.code()) {
             account.job = Some(Job::Recount.code());
+            account.job_at = None;
         }
         self.world.put(&account);
-        if was.visible() != status.visible() {
+        if turns {
             self.world.change(Change::Account {
                 key: account.key,
                 did: did.to_owned(),
@@ -129,10 +153,7 @@ impl Step<'_, '_> {
             Some(_) => Repair::Holding,
             None => Repair::Due,
         };
-        let mut account = known.unwrap_or_else(|| Account {
-            key,
-            ..Account::default()
-        });
+        let mut account = self.met(key, known)?;
         self.repair(&mut account, repair);
         self.world.put(&account);
         Ok(())
@@ -141,10 +162,7 @@ impl Step<'_, '_> {
     /// An account that a list named: fetched if nothing of its repository is here.
     pub(crate) fn listed(&mut self, did: &str) -> Result<(), Halt> {
         let (key, known) = self.account(did)?;
-        let mut account = known.unwrap_or_else(|| Account {
-            key,
-            ..Account::default()
-        });
+        let mut account = self.met(key, known)?;
         if account.rev == Rev(0) && account.snapshot == Rev(0) {
             self.repair(&mut account, Repair::Due);
             self.world.put(&account);

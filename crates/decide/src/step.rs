@@ -1,6 +1,6 @@
 //! A batch in the making: the transaction, the groups it touches, and what waits for its end.
 
-use crate::account::{Repair, Status};
+use crate::account::{DUE_EPOCH, Repair};
 use crate::accounting::Outcome;
 use crate::apply::{Apply, At, Stamp};
 use crate::batch::Op;
@@ -60,6 +60,18 @@ impl<'a> Step<'_, 'a> {
         Ok((key, self.world.get::<Account>(vec![key.to_value()])?))
     }
 
+    /// The account, or a new one that is not due.
+    pub(crate) fn met(&mut self, key: KeyId, known: Option<Account>) -> Result<Account, Halt> {
+        Ok(match known {
+            Some(account) => account,
+            None => Account {
+                key,
+                epoch: self.world.total_now(DUE_EPOCH)?,
+                ..Account::default()
+            },
+        })
+    }
+
     /// Marks an account's repository to be fetched; what is due already stays as it is.
     pub(crate) fn repair(&mut self, account: &mut Account, repair: Repair) {
         if Repair::from_code(account.repair) < Some(repair) {
@@ -104,7 +116,7 @@ impl<'a> Step<'_, 'a> {
         stamp: Stamp<'_>,
         op: &Op,
     ) -> Result<Outcome, Halt> {
-        let numbered = Numbered::of(&op.verdict, self.world.names);
+        let numbered = Numbered::of(&op.verdict, self.world.names, self.world.rules.layout);
         let path = Path {
             author: account.key,
             collection: self.world.collection(&op.collection),
@@ -121,13 +133,7 @@ impl<'a> Step<'_, 'a> {
         stamp: Stamp<'_>,
         op: &Numbered,
     ) -> Result<Outcome, Halt> {
-        let at = At {
-            path,
-            did,
-            nsid,
-            snapshot: account.snapshot,
-            visible: Status::from_code(account.status).visible(),
-        };
+        let at = At::of(account, path, (did, nsid));
         self.apply().op(&at, stamp, op)
     }
 

@@ -68,6 +68,14 @@ pub trait Row: Sized + Clone + PartialEq {
     fn take(values: &mut [Value]) -> Result<Self, Damaged>;
 }
 
+/// A column of a table holds what is not ours.
+pub fn damaged<R: Row>(column: &'static str) -> Damaged {
+    Damaged {
+        table: R::TABLE.name,
+        column,
+    }
+}
+
 /// Declares tables; see the module.
 #[macro_export]
 macro_rules! table {

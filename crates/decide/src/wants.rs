@@ -11,12 +11,14 @@ use crate::table::Table;
 use crate::value::Value;
 
 /// Rows that begin with `prefix` in one of a table's orders, the first `max` of them.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scan {
     pub table: &'static str,
     /// The name of an index; empty for the order of the primary key.
     pub index: &'static str,
     pub prefix: Vec<Value>,
+    /// Only rows after these further columns of the order.
+    pub after: Vec<Value>,
     pub max: usize,
 }
 
@@ -28,6 +30,9 @@ pub struct Wants {
     pub scans: BTreeSet<Scan>,
     /// How many new numbers are needed for records, parked records and dead letters.
     pub ids: usize,
+    /// Numbers whose names are needed.
+    pub keys: BTreeSet<KeyId>,
+    pub collections: BTreeSet<CollectionId>,
 }
 
 impl Wants {
@@ -38,7 +43,7 @@ impl Wants {
 
     /// Whether nothing is asked for.
     pub fn is_empty(&self) -> bool {
-        self.get.is_empty() && self.scans.is_empty() && self.ids == 0
+        *self == Self::default()
     }
 }
 
@@ -50,6 +55,9 @@ pub struct Loaded {
     pub scans: HashMap<Scan, Vec<Vec<Value>>>,
     /// Numbers that nobody else was or will be given, ascending.
     pub ids: Vec<i64>,
+    /// The names of the numbers asked for. A number without a name is absent.
+    pub keys: HashMap<KeyId, String>,
+    pub collections: HashMap<CollectionId, String>,
 }
 
 impl Loaded {
@@ -58,6 +66,8 @@ impl Loaded {
         self.rows.extend(more.rows);
         self.scans.extend(more.scans);
         self.ids.extend(more.ids);
+        self.keys.extend(more.keys);
+        self.collections.extend(more.collections);
     }
 }
 

@@ -12,9 +12,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::accounting::{Accounting, Outcome};
 use crate::change::Change;
+use crate::content::{Content, number};
 use crate::ids::{CollectionId, IndexId, KeyId, Micros, Path};
-use crate::rows::{Dead, Parked};
-use crate::rules::Rules;
+use crate::names::Unnamed;
+use crate::rows::{Dead, Parked, Reference, Total};
+use crate::rules::{Rules, Subject};
 use crate::table::{Row, Table};
 use crate::value::{Cell, Damaged, Value};
 use crate::wants::{Loaded, Names, Scan, Wants};
@@ -33,6 +35,17 @@ impl From<Damaged> for Halt {
     fn from(damaged: Damaged) -> Self {
         Self::Damaged(damaged)
     }
+}
+
+/// Why a batch is not decided yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Undecided {
+    /// These rows must be loaded; then decide again with all that was loaded.
+    Load(Wants),
+    /// These names need numbers, outside the transaction; then begin again.
+    Intern(Unnamed),
+    /// A loaded row is not one of ours: the store is damaged.
+    Damaged(Damaged),
 }
 
 /// Rows that hang at the path of a record and are looked up by it.
@@ -76,6 +89,17 @@ fn path_prefix(path: &Path) -> Vec<Value> {
 
 type RowKey = (&'static str, Vec<Value>);
 
+/// The first rows that begin with `prefix` in an order.
+pub(crate) fn first<R: Row>(index: &'static str, prefix: Vec<Value>, max: usize) -> Scan {
+    Scan {
+        table: R::TABLE.name,
+        index,
+        prefix,
+        after: Vec::new(),
+        max,
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct World<'a> {
     pub(crate) rules: &'a Rules,
@@ -84,10 +108,13 @@ pub(crate) struct World<'a> {
     pub(crate) now_us: Micros,
     loaded: &'a Loaded,
     pub(crate) missing: Wants,
+    pub(crate) unnamed: Unnamed,
     /// Rows to put, or (`None`) to delete.
     net: BTreeMap<RowKey, (&'static Table, Option<Vec<Value>>)>,
     /// Primary keys of rows in `net`, by table and path.
     at_paths: HashMap<(&'static str, Path), BTreeSet<Vec<Value>>>,
+    /// Primary keys of references that were added, by the hash and the text that they name.
+    referred: HashMap<(i64, String), BTreeSet<Vec<Value>>>,
     ids_used: usize,
     pub(crate) writes: Writes,
 }
@@ -106,8 +133,10 @@ impl<'a> World<'a> {
             now_us,
             loaded,
             missing: Wants::default(),
+            unnamed: Unnamed::default(),
             net: BTreeMap::new(),
             at_paths: HashMap::new(),
+            referred: HashMap::new(),
             ids_used: 0,
             writes: Writes::default(),
         }
@@ -140,18 +169,7 @@ impl<'a> World<'a> {
     }
 
     /// Asks for rows that a decision will scan.
-    pub(crate) fn want_scan<R: Row>(
-        &mut self,
-        index: &'static str,
-        prefix: Vec<Value>,
-        max: usize,
-    ) {
-        let scan = Scan {
-            table: R::TABLE.name,
-            index,
-            prefix,
-            max,
-        };
+    pub(crate) fn want_scan(&mut self, scan: Scan) {
         if !self.loaded.scans.contains_key(&scan) {
             self.missing.scans.insert(scan);
         }
@@ -159,7 +177,7 @@ impl<'a> World<'a> {
 
     /// Asks for the rows at a path.
     pub(crate) fn want_at<R: AtPath>(&mut self, path: &Path) {
-        self.want_scan::<R>(R::INDEX, path_prefix(path), AT_PATH_MAX);
+        self.want_scan(first::<R>(R::INDEX, path_prefix(path), AT_PATH_MAX));
     }
 
     pub(crate) fn put<R: Row>(&mut self, row: &R) {
@@ -183,7 +201,7 @@ impl<'a> World<'a> {
 
     /// The rows at a path, as they are at this point of the transaction.
     pub(crate) fn at<R: AtPath>(&mut self, path: &Path) -> Result<Vec<R>, Halt> {
-        let rows = self.scan::<R>(R::INDEX, path_prefix(path), AT_PATH_MAX)?;
+        let rows = self.scan::<R>(first::<R>(R::INDEX, path_prefix(path), AT_PATH_MAX))?;
         let mut keys: BTreeSet<Vec<Value>> = rows
             .iter()
             .map(|row| R::TABLE.key_of(&row.to_values()))
@@ -200,18 +218,7 @@ impl<'a> World<'a> {
 
     /// Loaded rows of an order, without those that this transaction deleted and as it changed them.
     /// Rows that it added are not among them.
-    pub(crate) fn scan<R: Row>(
-        &mut self,
-        index: &'static str,
-        prefix: Vec<Value>,
-        max: usize,
-    ) -> Result<Vec<R>, Halt> {
-        let scan = Scan {
-            table: R::TABLE.name,
-            index,
-            prefix,
-            max,
-        };
+    pub(crate) fn scan<R: Row>(&mut self, scan: Scan) -> Result<Vec<R>, Halt> {
         let Some(rows) = self.loaded.scans.get(&scan) else {
             self.missing.scans.insert(scan);
             return Err(Halt::Missing);
@@ -228,37 +235,61 @@ impl<'a> World<'a> {
         Ok(found)
     }
 
-    /// Whether any row begins with `prefix` in the order of its primary key.
-    pub(crate) fn exists<R: Row>(&mut self, prefix: &[Value]) -> Result<bool, Halt> {
-        let from = (R::TABLE.name, prefix.to_vec());
-        let of_batch = self.net.range(from..);
-        let mut of_batch = of_batch
-            .take_while(|((table, key), _)| *table == R::TABLE.name && key.starts_with(prefix));
-        if of_batch.any(|(_, (_, row))| row.is_some()) {
-            return Ok(true);
+    /// The rows of a scan as they were loaded, whatever this transaction did to them.
+    pub(crate) fn loaded<R: Row>(&mut self, scan: &Scan) -> Result<Vec<R>, Halt> {
+        let Some(rows) = self.loaded.scans.get(scan) else {
+            self.missing.scans.insert(scan.clone());
+            return Err(Halt::Missing);
+        };
+        let rows = rows.iter().map(|row| R::from_values(row));
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Adds a reference, with the text behind its hash.
+    pub(crate) fn refer(&mut self, row: &Reference, text: &str) {
+        let of_target = self.referred.entry((row.target, text.to_owned()));
+        of_target
+            .or_default()
+            .insert(Reference::TABLE.key_of(&row.to_values()));
+        self.put(row);
+    }
+
+    /// Whether this transaction added a reference to a text, from a path of a collection.
+    pub(crate) fn refers(&self, collection: CollectionId, path: &str, text: &str) -> bool {
+        let prefix = [
+            Value::Int(crate::ids::hash(text)),
+            collection.to_value(),
+            Value::Text(path.to_owned()),
+        ];
+        let added = self
+            .referred
+            .get(&(crate::ids::hash(text), text.to_owned()));
+        let mut added = added.into_iter().flatten();
+        added.any(|key| {
+            let row = self.net.get(&(Reference::TABLE.name, key.clone()));
+            key.starts_with(&prefix) && row.is_some_and(|(_, row)| row.is_some())
+        })
+    }
+
+    /// The name behind the number of a key.
+    pub(crate) fn key_name(&mut self, key: KeyId) -> Result<&'a str, Halt> {
+        match self.loaded.keys.get(&key) {
+            Some(name) => Ok(name),
+            None => {
+                self.missing.keys.insert(key);
+                Err(Halt::Missing)
+            }
         }
-        // If the transaction deleted all that was read, there may be more.
-        let mut max = 8;
-        loop {
-            let read = self.scan::<R>("", prefix.to_vec(), max)?;
-            if !read.is_empty() {
-                return Ok(true);
+    }
+
+    /// The name behind the number of a collection.
+    pub(crate) fn collection_name(&mut self, id: CollectionId) -> Result<&'a str, Halt> {
+        match self.loaded.collections.get(&id) {
+            Some(name) => Ok(name),
+            None => {
+                self.missing.collections.insert(id);
+                Err(Halt::Missing)
             }
-            let scan = Scan {
-                table: R::TABLE.name,
-                index: "",
-                prefix: prefix.to_vec(),
-                max,
-            };
-            if self
-                .loaded
-                .scans
-                .get(&scan)
-                .is_none_or(|rows| rows.len() < max)
-            {
-                return Ok(false);
-            }
-            max *= 8;
         }
     }
 
@@ -270,6 +301,13 @@ impl<'a> World<'a> {
             self.missing.ids += 1;
             Halt::Missing
         })
+    }
+
+    /// Asks for new numbers, if none are loaded yet.
+    pub(crate) fn want_ids(&mut self, ids: usize) {
+        if self.loaded.ids.is_empty() {
+            self.missing.ids += ids;
+        }
     }
 
     /// The number of a name.
@@ -290,7 +328,13 @@ impl<'a> World<'a> {
     /// Counts units of this batch.
     pub(crate) fn receive(&mut self, outcome: Outcome, units: i64) {
         let source = self.source;
+        self.receive_for(source, outcome, units);
+    }
+
+    /// Counts units of a source that arrived with this batch.
+    pub(crate) fn receive_for(&mut self, source: &str, outcome: Outcome, units: i64) {
         self.counts(source).receive(outcome, units);
+        self.writes.arrived.receive(outcome, units);
     }
 
     /// Adds to the counter of an index under a key.
@@ -308,6 +352,23 @@ impl<'a> World<'a> {
         *self.writes.depth.entry(queue.to_owned()).or_default() += by;
     }
 
+    /// Dead letters gained or lost by a stage and collection.
+    pub(crate) fn dead_kind(&mut self, stage: &str, collection: CollectionId) -> &mut i64 {
+        let kind = (stage.to_owned(), collection);
+        self.writes.dead_kinds.entry(kind).or_default()
+    }
+
+    /// What is added to a number of the store as a whole.
+    pub(crate) fn total(&mut self, name: &'static str) -> &mut i64 {
+        self.writes.totals.entry(name).or_default()
+    }
+
+    /// A number of the store as a whole, with what this transaction added to it.
+    pub(crate) fn total_now(&mut self, name: &'static str) -> Result<i64, Halt> {
+        let stored = self.get::<Total>(vec![Value::Text(name.to_owned())])?;
+        Ok(stored.map_or(0, |total| total.n) + *self.total(name))
+    }
+
     pub(crate) fn change(&mut self, change: Change) {
         self.writes.changes.push(change);
     }
@@ -321,10 +382,37 @@ impl<'a> World<'a> {
         });
     }
 
-    /// Everything that is to be written, or what must be read first.
-    pub(crate) fn finish(mut self) -> Result<Writes, Wants> {
+    /// A record that waited, as today's configuration sees it.
+    pub(crate) fn renewed(
+        &mut self,
+        (did, nsid, rkey): (&str, &str, &str),
+        content: Content,
+    ) -> Result<Content, Halt> {
+        let expressions = self.rules.expressions.as_ref();
+        let Some(expressions) = expressions.filter(|_| content.layout != self.rules.layout) else {
+            return Ok(content);
+        };
+        let mut put = expressions.derive(Subject {
+            did,
+            nsid,
+            rkey,
+            body: &content.body,
+        });
+        if self.unnamed.add(&put, self.names) {
+            return Err(Halt::Missing);
+        }
+        put.cid = content.cid;
+        put.seen_us = content.seen_us;
+        Ok(number(self.names, self.rules.layout, &put))
+    }
+
+    /// Everything that is to be written, or what must be known first.
+    pub(crate) fn finish(mut self) -> Result<Writes, Undecided> {
+        if !self.unnamed.is_empty() {
+            return Err(Undecided::Intern(self.unnamed));
+        }
         if !self.missing.is_empty() {
-            return Err(self.missing);
+            return Err(Undecided::Load(self.missing));
         }
         for ((name, key), (table, row)) in self.net {
             // A row that was made and removed again in one transaction was never there.
@@ -337,6 +425,8 @@ impl<'a> World<'a> {
         self.writes.add.retain(|_, by| *by != 0);
         self.writes.live.retain(|_, by| *by != 0);
         self.writes.depth.retain(|_, by| *by != 0);
+        self.writes.dead_kinds.retain(|_, by| *by != 0);
+        self.writes.totals.retain(|_, by| *by != 0);
         self.writes.wake.sort();
         self.writes.wake.dedup();
         Ok(self.writes)

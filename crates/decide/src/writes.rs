@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use crate::accounting::Accounting;
+use crate::batch::Reached;
 use crate::change::Change;
+use crate::fate::{Closed, Fate};
 use crate::ids::{CollectionId, IndexId, KeyId, Micros};
-use crate::rows::{Counter, Depth, Kept, Outcomes};
+use crate::rows::{Counter, DeadKind, Depth, Kept, Outcomes, Total};
 use crate::table::{Row, Table};
 use crate::value::{Cell, Value};
 
 /// The rows to write and what goes with them. Writing the same set twice leaves the same rows;
-/// only `add`, `counts`, `live` and `depth` are differences, which is why the cursor moves with them.
+/// only `add`, `counts`, `live`, `depth`, `dead_kinds` and `totals` are differences, which is why the cursor moves with them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Writes {
     /// Whole rows; they replace what has the same primary key.
@@ -29,6 +31,20 @@ pub struct Writes {
     pub live: BTreeMap<CollectionId, i64>,
     /// Operations more or fewer that wait in each queue.
     pub depth: BTreeMap<String, i64>,
+    /// Dead letters more or fewer, by stage and collection.
+    pub dead_kinds: BTreeMap<(String, CollectionId), i64>,
+    /// What is added to numbers of the store as a whole.
+    pub totals: BTreeMap<&'static str, i64>,
+    /// Units that the batch brought, without earlier ones that moved.
+    pub arrived: Accounting,
+    /// What became of parked records and dead letters that were tried again, in their order.
+    pub fates: Vec<Fate>,
+    /// What became of parked records that were tried because what they lacked arrived.
+    pub woken: Vec<Fate>,
+    /// Dead letters that are not kept any longer, by cause.
+    pub closed: BTreeMap<Closed, u64>,
+    /// How far each slice of a repository was done.
+    pub reached: Vec<Reached>,
     /// What was done for each queue, for metrics: operations done, operations put off.
     pub worked: BTreeMap<String, (u64, u64)>,
     /// What consumers are told, in order.
@@ -50,6 +66,13 @@ impl Writes {
         }
         for (queue, by) in &self.depth {
             all.push((Depth::TABLE, vec![queue.to_value()], *by));
+        }
+        for ((stage, collection), by) in &self.dead_kinds {
+            let key = vec![Value::Text(stage.clone()), collection.to_value()];
+            all.push((DeadKind::TABLE, key, *by));
+        }
+        for (name, by) in &self.totals {
+            all.push((Total::TABLE, vec![Value::Text((*name).to_owned())], *by));
         }
         for (source, counts) in &self.counts {
             for (outcome, by) in counts.by_name().into_iter().filter(|(_, by)| *by != 0) {

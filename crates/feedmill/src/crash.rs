@@ -24,11 +24,21 @@ pub const POINTS: &[&str] = &[
 /// The same inside the group commit of the log.
 pub const LOG_POINTS: &[&str] = &["log.group.job", "log.group.before", "log.group.committed"];
 
-/// Ends the process if these bytes hold the text in `FEEDMILL_POISON`; for tests.
+/// Ends the process if these bytes of a frame hold the text in `FEEDMILL_POISON`; for tests.
 pub fn poison(bytes: &[u8]) {
     static TEXT: OnceLock<Option<String>> = OnceLock::new();
-    let text = TEXT.get_or_init(|| {
-        let text = std::env::var("FEEDMILL_POISON").ok()?;
+    poison_by("FEEDMILL_POISON", &TEXT, bytes);
+}
+
+/// The same for a record that waited in the store, and `FEEDMILL_POISON_WAITING`.
+pub fn poison_waiting(bytes: &[u8]) {
+    static TEXT: OnceLock<Option<String>> = OnceLock::new();
+    poison_by("FEEDMILL_POISON_WAITING", &TEXT, bytes);
+}
+
+fn poison_by(variable: &str, text: &OnceLock<Option<String>>, bytes: &[u8]) {
+    let text = text.get_or_init(|| {
+        let text = std::env::var(variable).ok()?;
         (!text.is_empty()).then_some(text)
     });
     if let Some(text) = text

@@ -7,10 +7,14 @@
 //!
 //! Expressions see `record`, `did` and `rkey`, and, where a rule binds them,
 //! the records that this one refers to. CEL has no loops but its macros, so
-//! every turn of one is counted, and too many end the evaluation.
+//! every turn of one is counted, and what functions walk too; too much ends the evaluation.
 
+// What an evaluation costs.
+mod cost;
 // Where an expression fails.
 pub mod failing;
+
+pub use cost::of_frame;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,6 +26,7 @@ use cel::common::ast::{
 };
 use cel::objects::{Key, Map};
 use cel::{Context, Env, ExecutionError};
+use cost::{Meter, Over, TURNS_MAX};
 use failing::Failing;
 use record::value::Value;
 
@@ -29,8 +34,6 @@ use record::value::Value;
 const NESTING_MAX: u32 = 3;
 /// Bytes of an expression's text.
 const TEXT_BYTES_MAX: usize = 10_000;
-/// Turns of macros in one evaluation.
-const TURNS_MAX: u64 = 200_000;
 /// The functions that count them, by the depth of uncounted macros within each turn. No
 /// expression can be written that calls one.
 const TURN: [&str; NESTING_MAX as usize + 1] = ["@turn0", "@turn1", "@turn2", "@turn3"];
@@ -76,8 +79,10 @@ pub enum Unsure {
     Failed(String),
     #[error("it gives {0}, not true or false")]
     NotBoolean(String),
-    #[error("the record's lists are too long for it")]
+    #[error("it takes more than {TURNS_MAX} turns over the record's lists and texts")]
     TooCostly,
+    #[error("the records of one commit take too many turns over their lists and texts together")]
+    FrameTooCostly,
 }
 
 /// An expression, compiled.
@@ -101,7 +106,7 @@ impl Eq for Expression {}
 pub struct Scope {
     context: Context<'static, 'static>,
     longest: u64,
-    turns: Arc<AtomicU64>,
+    meter: Meter,
     /// `longest`, as the counting functions see it.
     weight: Arc<AtomicU64>,
 }
@@ -185,10 +190,12 @@ impl Expression {
             return Err(Unsure::TooCostly);
         }
         scope.weight.store(scope.longest, Ordering::Relaxed);
-        scope.turns.store(0, Ordering::Relaxed);
+        scope.meter.begin();
         let result = resolve(&self.tree, &scope.context);
-        if scope.turns.load(Ordering::Relaxed) > TURNS_MAX {
-            return Err(Unsure::TooCostly);
+        match scope.meter.is_over() {
+            Some(Over::Expression) => return Err(Unsure::TooCostly),
+            Some(Over::Frame) => return Err(Unsure::FrameTooCostly),
+            None => {}
         }
         match result {
             Some(Ok(cel::Value::Bool(holds))) => Ok(holds),
@@ -215,24 +222,31 @@ fn resolve(
 impl Scope {
     /// A record at its place.
     pub fn new(did: &str, rkey: &str, record: &Value<'_>) -> Self {
+        Self::metered(did, rkey, record, Meter::default())
+    }
+
+    /// The same for rules, whose cost is charged to the frame that brought the record.
+    pub fn of_rules(did: &str, rkey: &str, record: &Value<'_>) -> Self {
+        Self::metered(did, rkey, record, Meter::of_frame())
+    }
+
+    fn metered(did: &str, rkey: &str, record: &Value<'_>, meter: Meter) -> Self {
         let mut scope = Self {
             context: Context::with_env(environment()),
             longest: 1,
-            turns: Arc::default(),
+            meter,
             weight: Arc::default(),
         };
         for (exponent, name) in (0..).zip(TURN) {
-            let (turns, weight) = (Arc::clone(&scope.turns), Arc::clone(&scope.weight));
+            let (meter, weight) = (scope.meter.clone(), Arc::clone(&scope.weight));
             let turn = move |go_on: bool| {
                 let cost = weight.load(Ordering::Relaxed).saturating_pow(exponent);
-                if turns.fetch_add(cost, Ordering::Relaxed) >= TURNS_MAX {
-                    return Err(ExecutionError::function_error(name, "too many turns"));
-                }
-                Ok(go_on)
+                meter.charge(name, cost).map(|()| go_on)
             };
             let added = scope.context.add_function(name, turn);
             added.expect("no function of CEL begins with @");
         }
+        scope.meter.add_to(&mut scope.context);
         scope.bind("record", Some(record));
         scope.context.add_variable_from_value("did", did);
         scope.context.add_variable_from_value("rkey", rkey);
@@ -300,7 +314,9 @@ impl Walk {
             }
             Expr::Call(call) => {
                 let target = call.target.as_deref_mut().into_iter();
-                self.each(target.chain(&mut call.args), depth)
+                let deepest = self.each(target.chain(&mut call.args), depth);
+                cost::charged(call, WORDS);
+                deepest
             }
             Expr::Select(select) => self.visit(&mut select.operand, depth),
             Expr::List(list) => self.each(list.elements.iter_mut(), depth),
@@ -434,5 +450,77 @@ mod tests {
             Expression::rule(deep, &[]).unwrap_err(),
             ExpressionError::Nested
         );
+    }
+
+    /// A segmentation of so many tokens, as published configurations check it.
+    fn segmentation(tokens: usize) -> String {
+        let token = |at: usize| format!("{{\"span\":{{\"start\":{at},\"end\":{}}}}}", at + 1);
+        let tokens: Vec<String> = (0..tokens).map(token).collect();
+        format!("{{\"parts\":[{{\"tokens\":[{}]}}]}}", tokens.join(","))
+    }
+
+    /// Turns that its rules cost, all of which hold.
+    fn turns_of(tokens: usize) -> u64 {
+        let text = segmentation(tokens);
+        let value = record::json::from_json(&text).unwrap();
+        let scope = Scope::of_rules("did:web:a.test", "1", &value);
+        for rule in [
+            "record.parts.all(t, t.tokens.all(k, !has(k.span) || k.span.start < k.span.end))",
+            "record.parts.all(t, lists.range(size(t.tokens)).all(i, i == 0 || !has(t.tokens[i].span) || !has(t.tokens[i - 1].span) || t.tokens[i - 1].span.start < t.tokens[i].span.start))",
+            "[9000].all(n, record.parts.all(t, has(t.other) || t.tokens.all(k, !has(k.span) || k.span.end <= n)))",
+        ] {
+            let rule = Expression::rule(rule, &[]).unwrap();
+            assert_eq!(of_frame(|| rule.holds(&scope)), Ok(true), "{}", rule.text());
+        }
+        scope.meter.spent()
+    }
+
+    #[test]
+    fn a_segmentation_costs_in_proportion_to_its_tokens() {
+        let (few, many) = (turns_of(900), turns_of(9000));
+        assert!(
+            many <= 11 * few,
+            "{few} turns for 900 tokens, {many} for 9000"
+        );
+        assert!(many < 60_000, "{many} turns do not fit into one frame");
+    }
+
+    #[test]
+    fn texts_that_functions_walk_are_charged() {
+        let list = vec!["\"x\""; 500].join(",");
+        let record = format!("{{\"l\":[{list}],\"t\":\"{}\"}}", "y".repeat(100_000));
+        check("record.t.contains('x')", &record, Ok(false));
+        check("record.t == record.t", &record, Ok(true));
+        for costly in [
+            "record.l.all(x, !record.t.contains(x))",
+            "record.l.all(x, size(record.t) > 0)",
+            "record.l.all(x, record.t + x != record.t)",
+            "record.l.all(x, record.t == record.t)",
+            "record.l.all(x, !(x in [record.t]))",
+            "record.l.map(x, record.t).join(',') != ''",
+            "record.l.exists(x, record.t.matches('^(y+)+$') && x == 'z')",
+            "record.t.replace('y', record.t) != ''",
+            "size(lists.range(1000000 * size(record.l))) > 0",
+        ] {
+            let value = record::json::from_json(&record).unwrap();
+            let scope = Scope::new("did:web:a.test", "1", &value);
+            let got = Expression::rule(costly, &[]).unwrap().holds(&scope);
+            assert_eq!(got, Err(Unsure::TooCostly), "{costly}");
+        }
+    }
+
+    #[test]
+    fn the_records_of_one_frame_share_a_budget() {
+        let list = vec!["1"; 9000].join(",");
+        let record = format!("{{\"l\":[{list}]}}");
+        let value = record::json::from_json(&record).unwrap();
+        let rule = Expression::rule("record.l.all(x, x == 1)", &[]).unwrap();
+        let holds = || rule.holds(&Scope::of_rules("did:web:a.test", "1", &value));
+        let within = || of_frame(|| (0..10).filter(|_| holds() == Ok(true)).count());
+        assert_eq!(within(), 6);
+        assert_eq!(within(), 6, "the next frame has a budget of its own");
+        assert_eq!((0..10).filter(|_| holds() == Ok(true)).count(), 10);
+        let over = of_frame(|| (0..10).map(|_| holds()).next_back());
+        assert_eq!(over, Some(Err(Unsure::FrameTooCostly)));
     }
 }

@@ -87,11 +87,13 @@ impl Cause {
         }
     }
 
-    /// Causes with large answers share how many requests run at one host at a time. The documents
-    /// that they need come from a directory, which answers many at a time.
+    /// Causes with large answers share how many requests run at one host at a time, and those that
+    /// readers wait for have as many of their own. The documents that they need come from a
+    /// directory, which answers many at a time.
     fn group(self, load: Load) -> Group {
         match (self, load) {
-            (Self::Repair | Self::Reader | Self::List, Load::Heavy) => Group::Archives,
+            (Self::Repair | Self::List, Load::Heavy) => Group::Archives,
+            (Self::Reader, Load::Heavy) => Group::Readers,
             (Self::Repair | Self::Reader | Self::List | Self::Identity, _) => Group::Documents,
             (Self::Token, _) => Group::Tokens,
             _ => Group::Others,
@@ -116,7 +118,10 @@ pub enum Load {
 /// What shares the requests that run at one host at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Group {
+    /// What repair and lists need.
     Archives,
+    /// What readers wait for.
+    Readers,
     Documents,
     Tokens,
     Others,
@@ -126,7 +131,7 @@ impl Group {
     /// Requests to one host at a time.
     fn at_once_max(self, archives_max: usize) -> usize {
         match self {
-            Self::Archives => archives_max,
+            Self::Archives | Self::Readers => archives_max,
             Self::Documents => 64,
             Self::Tokens => 16,
             Self::Others => 16,
@@ -237,8 +242,8 @@ impl Drop for Permit {
 }
 
 impl Hosts {
-    /// Hosts of which each is asked for `at_once_max` archives at a time, and for `each_s_max`
-    /// things of one cause in a second.
+    /// Hosts of which each is asked for `at_once_max` archives at a time for repair, and for as many
+    /// for readers, and for `each_s_max` things of one cause in a second.
     pub fn new(at_once_max: usize, each_s_max: u32) -> Self {
         Self {
             at_once_max,
@@ -522,6 +527,40 @@ mod tests {
             assert_eq!(rate(cause, "https://plc.example"), each_s, "{cause:?}");
             assert_eq!(rate(cause, "https://pds.example"), 1.0, "{cause:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_reader_does_not_wait_for_the_repairs_at_the_same_host() {
+        let (hosts, clock) = (Arc::new(Hosts::new(2, 100)), Clock::Wall);
+        let ask = |cause| hosts.ask((cause, Load::Heavy), URL, &clock);
+        let repairs = [ask(Cause::Repair).await, ask(Cause::List).await];
+        assert!(repairs.iter().all(Result::is_ok));
+        let mut waiting = [Box::pin(ask(Cause::Repair)), Box::pin(ask(Cause::Repair))];
+        for repair in &mut waiting {
+            assert!(repair.as_mut().now_or_never().is_none(), "it waits");
+        }
+        let first = ask(Cause::Reader).now_or_never();
+        let second = ask(Cause::Reader).now_or_never();
+        assert!(first.unwrap().is_ok() && second.unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_host_is_asked_no_more_than_its_rate_however_many_ask() {
+        const RATE: u32 = 40;
+        let (hosts, clock) = (Arc::new(Hosts::new(2, RATE)), Clock::Wall);
+        let ask = |cause| hosts.ask((cause, Load::Light), URL, &clock);
+        let begun = Instant::now();
+        let mut asked = 0;
+        for _ in 0..2 * RATE {
+            drop(ask(Cause::Notify).await.unwrap());
+            asked += 1;
+            let allowed = f64::from(RATE) * (1.0 + begun.elapsed().as_secs_f64());
+            assert!(f64::from(asked) <= allowed, "{asked} of {allowed}");
+        }
+        assert!(
+            ask(Cause::Handle).now_or_never().unwrap().is_ok(),
+            "another cause"
+        );
     }
 
     #[tokio::test]

@@ -23,16 +23,17 @@ use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 use caution::Cautions;
-use suspicion::{ALONE_MAX, Suspicion};
+use suspicion::Suspicion;
 
 use crate::clock::{Clock, Micros};
 use crate::condition::Condition;
 use crate::decode::{Opened, Opener};
+use crate::expression::of_frame;
 use crate::metrics as names;
 use crate::source::tap::Acks;
 use crate::source::{Arrival, Rewind};
 use crate::status::{SourceState, Status};
-use crate::store::attempt::{self, Attempt};
+use crate::store::attempt::{self, ALONE_MAX, Attempt};
 use crate::store::batch::{Batch, DeadLetter, Item};
 use crate::store::{Committed, SharedStore, StoreError};
 
@@ -129,9 +130,10 @@ impl Intake {
     }
 
     /// Marks batches while they are worked on, and suspects those that the process before this
-    /// one ended with.
+    /// one ended with; unless it ended with a record that waited.
     pub fn marking(self, attempt: Attempt) -> Self {
-        if let Some(mark) = attempt.found() {
+        let found = attempt.found().filter(|_| !self.store.waiting_suspected());
+        if let Some(mark) = found {
             warn!(
                 source = self.source,
                 frames = mark.frames,
@@ -139,7 +141,7 @@ impl Intake {
             );
         }
         Self {
-            suspicion: Suspicion::of(attempt.found()),
+            suspicion: Suspicion::of(found),
             attempt: Some(Arc::new(attempt)),
             ..self
         }
@@ -156,6 +158,7 @@ impl Intake {
         let first = attempt::hash(&first.frame);
         let mark = self.suspicion.mark(frames.len(), first);
         attempt.name((!self.again).then_some(mark));
+        attempt.suspect(self.suspicion.is_active());
         attempt.begin();
     }
 
@@ -164,7 +167,8 @@ impl Intake {
         if self.suspicion.accuses(&arrival.frame) {
             return self.opener.accused(&arrival.frame, ALONE_MAX);
         }
-        doubted(self.opener.open(&arrival.frame, arrival.line_us), arrival)
+        let opened = of_frame(|| self.opener.open(&arrival.frame, arrival.line_us));
+        doubted(opened, arrival)
     }
 
     /// Tells the source of each message that is durable.

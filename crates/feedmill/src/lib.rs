@@ -24,8 +24,14 @@ mod effort;
 // Tokens of the environment.
 pub mod secret;
 
+// What texts of any length are known by.
+pub mod digest;
+
 // SQLite files, and what is beside them.
 pub mod file;
+
+// How large what SQLite writes ahead may be.
+pub mod wal;
 
 // CEL over one record.
 pub mod expression;

@@ -79,9 +79,9 @@ pub const WAITS: &str = "feedmill_outbox_waits_total";
 pub const STORE_LOOKS: &str = "feedmill_store_looks_total";
 /// Damaged files that were made anew, by file.
 pub const DERIVED_REBUILDS: &str = "feedmill_derived_files_rebuilt_total";
-/// Bytes of the store's write-ahead log.
+/// Bytes of write-ahead logs, by file.
 pub const WAL_BYTES: &str = "feedmill_store_wal_bytes";
-/// Attempts to cut it back, by result.
+/// Attempts to cut one back, by file and result.
 pub const WAL_TRUNCATIONS: &str = "feedmill_store_wal_truncations_total";
 /// Transactions of the store, by how they were synced.
 pub const STORE_COMMITS: &str = "feedmill_store_commits_total";
@@ -97,9 +97,11 @@ pub const HTTP_CONNECTIONS: &str = "feedmill_http_connections";
 pub const LIMITED: &str = "feedmill_http_limited_total";
 /// Records of feed pages looked for in memory, by result.
 pub const RECORD_CACHE: &str = "feedmill_record_cache_total";
+/// Bytes of what is kept only so that it need not be made again, by cache.
+pub const CACHE_BYTES: &str = "feedmill_cache_bytes";
 /// Requests that wait for the store, by what for.
 pub const STORE_WAITING: &str = "feedmill_store_waiting_requests";
-/// Requests charged for reads that cost more than one.
+/// Requests charged beside those that were made, for what they cost.
 pub const CHARGED: &str = "feedmill_http_charged_total";
 /// Labels heard, by result.
 pub const LABELS: &str = "feedmill_labels_total";
@@ -217,10 +219,10 @@ pub const ALL: &[(&str, &str)] = &[
         DERIVED_REBUILDS,
         "damaged files that were made anew, by file",
     ),
-    (WAL_BYTES, "bytes of the store's write-ahead log"),
+    (WAL_BYTES, "bytes of write-ahead logs, by file"),
     (
         WAL_TRUNCATIONS,
-        "attempts to cut the write-ahead log back, by result",
+        "attempts to cut a write-ahead log back, by file and result",
     ),
     (
         STORE_COMMITS,
@@ -245,12 +247,16 @@ pub const ALL: &[(&str, &str)] = &[
     ),
     (
         CHARGED,
-        "requests charged for reads that cost more than one",
+        "requests charged beside those that were made, for what they cost",
     ),
     (LABELS, "labels heard, by result"),
     (
         RECORD_CACHE,
         "records of feed pages looked for in memory, by result",
+    ),
+    (
+        CACHE_BYTES,
+        "bytes of what is kept so that it need not be made again, by cache",
     ),
     (PAGES, "feed pages answered, by where they came from"),
     (TIMELINES, "what is in memory for feeds, by kind"),
@@ -293,8 +299,8 @@ pub fn recorder() -> &'static PrometheusHandle {
             match *name {
                 LAG | CONDITION | READY | STANDBY | SOURCE_CONNECTED | CLOCK_OFFSET
                 | COMMIT_AGE | DISK_FREE | MEASURED_AGE | QUEUE | QUEUE_BYTES | STORE_WAITING
-                | QUEUE_AGE | REPO_BYTES | IDENTITY_BYTES | DEAD | DEAD_BYTES | UNMERGED
-                | PARKED | LISTENERS | BRANCH_BEHIND | HTTP_CONNECTIONS | LOG_BEHIND
+                | QUEUE_AGE | REPO_BYTES | IDENTITY_BYTES | CACHE_BYTES | DEAD | DEAD_BYTES
+                | UNMERGED | PARKED | LISTENERS | BRANCH_BEHIND | HTTP_CONNECTIONS | LOG_BEHIND
                 | TIMELINES | TIMELINE_BYTES | TIMELINES_BEHIND => {
                     describe_gauge!(*name, *meaning)
                 }

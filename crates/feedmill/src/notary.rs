@@ -3,7 +3,8 @@
 //! In:    frames of a firehose, in order.
 //! Out:   the same frames, each with a doubt if its commit is not its account's own.
 //! Never: one account's frames out of order; a frame that waits for somebody
-//!        else's key; more than `waiting_max` frames waiting.
+//!        else's key; more than `waiting_max` frames waiting; a host that a
+//!        stranger named that takes the room of others, or their turn to ask.
 //!
 //! Whose key is known passes at once. Who is unknown waits while his DID
 //! document is fetched, with all that he sends meanwhile, and everybody else
@@ -11,9 +12,13 @@
 //! must not: each frame that leaves says how far the cursor may go. A key that
 //! does not fit is fetched again once, for it may have been replaced. Where the
 //! world is at fault it is asked five times more; then the frame is a dead
-//! letter of stage `retryable`, and the resync goes on asking.
+//! letter of stage `retryable`, and the resync goes on asking. So is each frame
+//! for which there is no room, because too many wait for its account's host.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+// What may wait for hosts of strangers.
+mod strangers;
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,9 +35,12 @@ use crate::decode::Decoder;
 use crate::identity::{IdentityError, Resolver};
 use crate::metrics as names;
 use crate::source::{Arrival, Doubt};
+use strangers::Strangers;
 
-/// Documents asked for at once.
+/// Documents asked for at once: of the operator's directory, and of strangers' hosts.
 const AT_ONCE_MAX: usize = 64;
+/// Accounts that strangers' hosts are asked for, now or after a pause.
+const STRANGERS_ASKED_MAX: usize = 1000;
 
 /// A key younger than this is not fetched again because a signature does not fit it.
 const REFRESH_AFTER: Duration = Duration::from_secs(1);
@@ -55,7 +63,12 @@ pub struct Notary {
     /// The places of all that wait.
     places: BTreeSet<Place>,
     asked: JoinSet<Asked>,
+    /// Whom they are about, and how many of them name their hosts themselves.
+    asking: HashSet<String>,
+    strangers_asked: usize,
+    strangers: Strangers,
     at_once: Arc<Semaphore>,
+    strangers_at_once: Arc<Semaphore>,
     arrived: u64,
     /// How long a pause lasts.
     lasts: fn(Micros) -> Duration,
@@ -80,9 +93,21 @@ impl Notary {
             waiting: HashMap::new(),
             places: BTreeSet::new(),
             asked: JoinSet::new(),
+            asking: HashSet::new(),
+            strangers_asked: 0,
+            strangers: Strangers::within(waiting_max, usize::MAX),
             at_once: Arc::new(Semaphore::new(AT_ONCE_MAX)),
+            strangers_at_once: Arc::new(Semaphore::new(AT_ONCE_MAX)),
             arrived: 0,
             lasts: |pause_us| Duration::from_micros(pause_us.unsigned_abs()),
+        }
+    }
+
+    /// Where no more than so many bytes are read before they are passed on.
+    pub fn within(self, bytes_max: usize) -> Self {
+        Self {
+            strangers: Strangers::within(self.waiting_max, bytes_max),
+            ..self
         }
     }
 
@@ -120,7 +145,13 @@ impl Notary {
             return self.pass(arrival, None).await;
         };
         let place = (Arc::clone(&arrival.row), seq, self.arrived);
+        let bytes = arrival.frame.len();
+        let has_room = self.strangers.has_room(&did, bytes);
         if let Some(queue) = self.waiting.get_mut(&did) {
+            if !has_room {
+                return self.give_up(&did, arrival).await;
+            }
+            self.strangers.add(&did, bytes);
             self.places.insert(place.clone());
             queue.push_back((place, arrival));
             return Ok(());
@@ -142,6 +173,12 @@ impl Notary {
             }
             self.resolver.forget(&did);
         }
+        let is_strange = strangers::host(&did).is_some();
+        let may_ask = !is_strange || self.strangers_asked < STRANGERS_ASKED_MAX;
+        if !(has_room && (may_ask || self.asking.contains(&did))) {
+            return self.give_up(&did, arrival).await;
+        }
+        self.strangers.add(&did, bytes);
         self.places.insert(place.clone());
         self.waiting
             .insert(did.clone(), VecDeque::from([(place, arrival)]));
@@ -149,8 +186,40 @@ impl Notary {
         Ok(())
     }
 
+    /// There is no room for another frame of an account: what waits of it goes on, and then this one, all in doubt.
+    /// Its repository says later what is true.
+    async fn give_up(&mut self, did: &str, last: Arrival) -> Result<(), Deaf> {
+        let queue = self.waiting.remove(did).unwrap_or_default();
+        for (place, arrival) in queue {
+            self.leave(did, &place, &arrival);
+            self.pass_doubted(arrival).await?;
+        }
+        self.pass_doubted(last).await
+    }
+
+    async fn pass_doubted(&mut self, arrival: Arrival) -> Result<(), Deaf> {
+        let kind = peek(&arrival.frame).map(|seen| seen.kind);
+        let doubt = matches!(kind, Ok(Kind::Commit | Kind::Sync)).then(crowded);
+        self.pass(arrival, doubt).await
+    }
+
+    /// A frame of an account waits no longer.
+    fn leave(&mut self, did: &str, place: &Place, arrival: &Arrival) {
+        self.places.remove(place);
+        self.strangers.take(did, arrival.frame.len());
+    }
+
     fn ask(&mut self, did: String) {
-        let (resolver, at_once) = (Arc::clone(&self.resolver), Arc::clone(&self.at_once));
+        if !self.asking.insert(did.clone()) {
+            return;
+        }
+        let is_strange = strangers::host(&did).is_some();
+        self.strangers_asked += usize::from(is_strange);
+        let at_once = match is_strange {
+            true => &self.strangers_at_once,
+            false => &self.at_once,
+        };
+        let (resolver, at_once) = (Arc::clone(&self.resolver), Arc::clone(at_once));
         let lasts = self.lasts;
         self.asked.spawn(async move {
             let mut attempt = 0;
@@ -177,6 +246,8 @@ impl Notary {
         did: String,
         key: Result<PublicKey, IdentityError>,
     ) -> Result<(), Deaf> {
+        self.asking.remove(&did);
+        self.strangers_asked -= usize::from(strangers::host(&did).is_some());
         let mut queue = self.waiting.remove(&did).unwrap_or_default();
         while let Some((place, arrival)) = queue.pop_front() {
             let kind = peek(&arrival.frame).map(|seen| seen.kind);
@@ -188,7 +259,7 @@ impl Notary {
                 (Ok(Kind::Commit | Kind::Sync), Err(error)) => Some(keyless(error)),
                 _ => None,
             };
-            self.places.remove(&place);
+            self.leave(&did, &place, &arrival);
             self.pass(arrival, doubt).await?;
             if kind == Ok(Kind::Identity) && !queue.is_empty() {
                 // From here on another key may hold.
@@ -223,6 +294,13 @@ fn unsigned() -> Doubt {
     Doubt {
         stage: "verify",
         message: "the commit is not signed with its account's key".into(),
+    }
+}
+
+fn crowded() -> Doubt {
+    Doubt {
+        stage: "retryable",
+        message: "too many frames wait for the host that has the account's key".into(),
     }
 }
 

@@ -1,53 +1,46 @@
 //! The oracle: served feeds held against the simulator's naive model.
 //!
 //! In:    a simulated network, and the address of a Feedmill that has read it.
-//! Out:   how many feeds differ from what brute force gives.
-//! Never: a look into the engine: it asks over HTTP, as a reader would.
+//! Out:   how many feeds of each kind differ from what brute force gives.
+//! Never: a look into the engine: it asks over HTTP, as a reader would. Nor is
+//!        the model told what a page shows.
 //!
-//! The demo and the tests share it, so a newcomer's first command and the
+//! One thing about a record only the system under test knows: when it first
+//! saw it, which is the time of a record whose own is missing, malformed or
+//! later than that. The world writes such records on purpose, so they are not
+//! left out. Their times are asked for record by record (`getRecord`), before
+//! any page is read: no page, timeline or index of a feed is asked. The model
+//! is told such a time as a first sight and applies the rule of times itself,
+//! and a first sight before the process began to look or after now is none.
+//!
+//! The demo and the tests share all this, so a newcomer's first command and the
 //! long runs check the same thing.
 
-use std::collections::HashMap;
+// Feeds of every kind.
+pub mod feeds;
+// A served process as its readers see it.
+pub mod reading;
 
-use serde_json::Value;
-use sim::compose::{FOLLOW, LANGUAGES, ODD, POST, WORDS};
-use sim::model::{Direction, Entry, Question, Rules};
+use std::collections::{BTreeMap, HashMap};
+
+use sim::compose::{LANGUAGES, WORDS};
+use sim::feed::Entry;
+use sim::model::{Direction, Listed, Question};
 use sim::network::Network;
 use sim::rng::Rng;
 
-use crate::clock::Micros;
+use crate::clock::{Clock, Micros};
+use feeds::Kind;
+use reading::{Asked, Reading, Served};
 
 /// Page sizes, by turns.
 const LIMITS: [usize; 4] = [1, 7, 50, 200];
-/// Pages after which a small page size is given up for the largest.
-const PAGES_MAX: usize = 40;
 
 /// The text of a configuration that reads `network`.
 pub fn config(network: &Network, bind: &str, store: &str) -> String {
     format!(
         r#"namespace = "com.example"
-[collections.follow]
-collection = "{FOLLOW}"
-[collections.post]
-collection = "{POST}"
-searchable = ["text"]
-[collections.post.queryable]
-text = {{}}
-langs = {{}}
-createdAt = {{ type = "range", as = "time" }}
-[collections.note]
-collection = "{ODD}"
-validate = false
-[feeds.timeline]
-follow = "follow"
-targets = ["post"]
-max_items = 500
-[feeds.garden]
-follow = "follow"
-targets = ["post", "note"]
-mixed = true
-include_self = true
-[[source]]
+{feeds}[[source]]
 name = "sim"
 firehose = "{relay}"
 [store]
@@ -59,6 +52,7 @@ bind = "127.0.0.1:0"
 plc_url = "{plc}"
 did_web_url = "{web}"
 "#,
+        feeds = feeds::text(),
         relay = network.relay_ws_url(),
         plc = network.plc_url,
         web = network.web_url,
@@ -69,16 +63,21 @@ did_web_url = "{web}"
 #[derive(Debug)]
 pub struct Oracle<'a> {
     network: &'a Network,
-    address: String,
-    client: reqwest::Client,
+    reading: Reading,
+    kinds: Vec<Kind>,
     since_us: Micros,
     hasty: bool,
+    asks: bool,
 }
 
 /// What was compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub readers: usize,
+    /// Feeds of each kind, one for each reader and list.
+    pub feeds: BTreeMap<&'static str, usize>,
+    /// Entries of each kind.
+    pub shown: BTreeMap<&'static str, usize>,
     pub pages: usize,
     pub entries: usize,
     pub mismatches: usize,
@@ -87,21 +86,25 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn compare(&mut self, what: &str, served: &Entries, expected: &Entries) {
-        if served != expected {
-            self.mismatches += 1;
-            let first = || difference(what, served, expected);
-            self.first.get_or_insert_with(first);
-        }
+    fn compare(&mut self, what: &str, served: &Served, expected: &[Entry]) {
+        self.pages += served.pages;
+        self.entries += served.entries.len();
+        let difference = match &served.wrong {
+            Some(wrong) => format!("{what}: {wrong}"),
+            None if served.entries == expected => return,
+            None => difference(what, &served.entries, expected),
+        };
+        self.mismatches += 1;
+        self.first.get_or_insert(difference);
     }
 }
 
 /// A question, about half of whose parts are asked.
-fn draw(rng: &mut Rng, whole: &Entries) -> Question<'static> {
+fn draw(rng: &mut Rng, whole: &[Entry]) -> Question<'static> {
     let letters = |word: &&&str| word.chars().all(char::is_alphabetic);
     let words: Vec<&str> = WORDS.iter().filter(letters).copied().collect();
     let count = rng.below(3);
-    let middle = whole.get(whole.len() / 2).map(|(time_us, _)| *time_us);
+    let middle = whole.get(whole.len() / 2).map(|entry| entry.time_us);
     Question {
         words: (0..count)
             .filter_map(|_| rng.pick(&words).copied())
@@ -137,7 +140,21 @@ fn query(question: &Question<'_>) -> String {
     query
 }
 
-type Entries = Vec<(i64, String)>;
+/// A record by itself, and as an entry.
+fn listed(entry: &Entry) -> Listed {
+    Listed {
+        time_us: entry.time_us,
+        uri: entry.members.first().cloned().unwrap_or_default(),
+    }
+}
+
+fn entry(listed: Listed) -> Entry {
+    Entry {
+        time_us: listed.time_us,
+        members: vec![listed.uri],
+        union: Vec::new(),
+    }
+}
 
 impl<'a> Oracle<'a> {
     /// An oracle for the Feedmill at `address`, which saw nothing before `since_us`.
@@ -145,22 +162,38 @@ impl<'a> Oracle<'a> {
         crate::identity::provide_tls();
         Self {
             network,
-            address,
-            client: reqwest::Client::new(),
+            reading: Reading {
+                address,
+                client: reqwest::Client::new(),
+            },
+            kinds: feeds::every(),
             since_us,
             hasty: false,
+            asks: true,
         }
     }
 
     /// The same, asked by a client of the caller's making.
-    pub fn asking_by(self, client: reqwest::Client) -> Self {
-        Self { client, ..self }
+    pub fn asking_by(mut self, client: reqwest::Client) -> Self {
+        self.reading.client = client;
+        self
     }
 
     /// The same, but done at the first difference: for whoever asks again until there is none.
     pub fn hasty(self) -> Self {
         Self {
             hasty: true,
+            ..self
+        }
+    }
+
+    /// The same for one feed of another configuration, which is asked no questions.
+    pub fn only(self, name: &str) -> Self {
+        let mut kinds = self.kinds;
+        kinds.retain(|kind| kind.name == name);
+        Self {
+            kinds,
+            asks: false,
             ..self
         }
     }
@@ -181,67 +214,112 @@ impl<'a> Oracle<'a> {
             readers: readers.len(),
             ..Outcome::default()
         };
+        let sights = self.first_sights().await?;
         for (number, reader) in readers.iter().enumerate() {
             progress(number, readers.len());
-            if self.hasty && outcome.mismatches > 0 {
-                break;
-            }
-            for (feed, targets, include_self) in [
-                ("timeline", &[POST][..], false),
-                ("garden", &[POST, ODD][..], true),
-            ] {
-                let limit = LIMITS.get(number % LIMITS.len()).copied().unwrap_or(50);
-                let (served, pages) = self.whole(feed, reader, limit).await?;
-                let expected = self.expected(reader, targets, include_self, &served);
-                outcome.pages += pages;
-                outcome.entries += served.len();
-                outcome.compare(&format!("{feed} of {reader}"), &served, &expected);
-                if feed == "timeline" {
-                    self.question(number, reader, &expected, &mut outcome)
-                        .await?;
+            for (turn, kind) in self.kinds.iter().enumerate() {
+                if self.hasty && outcome.mismatches > 0 {
+                    return Ok(outcome);
                 }
+                let limit = LIMITS.get((number + turn) % LIMITS.len());
+                let limit = limit.copied().unwrap_or(50);
+                self.compare(kind, (reader, limit), &sights, &mut outcome)
+                    .await?;
+            }
+            if self.asks {
+                self.question(number, reader, &sights, &mut outcome).await?;
             }
         }
         Ok(outcome)
     }
 
-    /// Asks one question, drawn at random, of a feed whose whole is known.
+    /// Compares all lists of one feed.
+    async fn compare(
+        &self,
+        kind: &Kind,
+        (reader, limit): (&str, usize),
+        sights: &Sights,
+        outcome: &mut Outcome,
+    ) -> Result<(), reqwest::Error> {
+        let every = (0..kind.feed.targets.len()).collect::<Vec<usize>>();
+        let lists: Vec<(String, Vec<usize>)> = match kind.lists {
+            [] => vec![(String::new(), every)],
+            lists => {
+                let named = |short: &&str| format!("&collection={short}");
+                let parameters = lists.iter().map(named);
+                let places = every.into_iter().map(|place| vec![place]);
+                parameters.zip(places).collect()
+            }
+        };
+        for (query, places) in lists {
+            let asked = Asked {
+                feed: kind.name,
+                reader,
+                is_merged: kind.feed.merging.is_some(),
+                query: &query,
+                limit,
+            };
+            let mut served = self.reading.whole(&asked).await?;
+            let expected = self.expected(kind, reader, &places, sights);
+            self.forget_untold(kind, &mut served);
+            *outcome.feeds.entry(kind.kind).or_default() += 1;
+            *outcome.shown.entry(kind.kind).or_default() += served.entries.len();
+            let what = format!("{}{query} of {reader} by {limit}", kind.name);
+            outcome.compare(&what, &served, &expected);
+        }
+        Ok(())
+    }
+
+    /// Leaves out records of which nobody told what they say, where a feed
+    /// depends on it: those written past the composer.
+    fn forget_untold(&self, kind: &Kind, served: &mut Served) {
+        if kind.feed.rules.is_empty() && kind.kind != "where" {
+            return;
+        }
+        self.network.world(|world| {
+            let told = |entry: &Entry| {
+                let uri = entry.members.first().map_or("", String::as_str);
+                let fact = world.model().record(uri);
+                fact.is_none_or(|fact| fact.fields.is_some())
+            };
+            served.entries.retain(told);
+        });
+    }
+
+    /// Asks one question, drawn at random, of a timeline.
     async fn question(
         &self,
         number: usize,
         reader: &str,
-        whole: &Entries,
+        sights: &Sights,
         outcome: &mut Outcome,
     ) -> Result<(), reqwest::Error> {
+        let Some(kind) = self.kinds.iter().find(|kind| kind.name == "timeline") else {
+            return Ok(());
+        };
+        let whole = self.expected(kind, reader, &[0], sights);
         let mut rng = Rng::new(self.since_us.cast_unsigned().wrapping_add(number as u64));
-        let question = draw(&mut rng, whole);
-        let limit = rng.pick(&LIMITS).copied().unwrap_or(50);
+        let question = draw(&mut rng, &whole);
         let query = query(&question);
-        let (served, pages) = self.asked("timeline", reader, limit, &query).await?;
-        let (served, expected) = self.network.world(|world| {
+        let asked = Asked {
+            feed: kind.name,
+            reader,
+            is_merged: false,
+            query: &query,
+            limit: rng.pick(&LIMITS).copied().unwrap_or(50),
+        };
+        let mut served = self.reading.whole(&asked).await?;
+        let expected: Vec<Entry> = self.network.world(|world| {
             let model = world.model();
             // Of what was written past the composer nobody told what it says.
-            let told = |entry: &(i64, String)| {
-                model
-                    .record(&entry.1)
-                    .is_none_or(|fact| fact.said.is_some())
-            };
-            let entries: Vec<Entry> = whole
-                .iter()
-                .map(|(time_us, uri)| Entry {
-                    time_us: *time_us,
-                    uri: uri.clone(),
-                })
-                .collect();
-            let asked = model.ask(&entries, &question);
-            let asked: Entries = asked
-                .into_iter()
-                .map(|entry| (entry.time_us, entry.uri))
-                .collect();
-            (served.into_iter().filter(told).collect::<Entries>(), asked)
+            served.entries.retain(|entry| {
+                let fact = model.record(&listed(entry).uri);
+                fact.is_none_or(|fact| fact.fields.is_some())
+            });
+            let whole: Vec<Listed> = whole.iter().map(listed).collect();
+            let asked = model.ask(&whole, &question);
+            asked.into_iter().map(entry).collect()
         });
-        outcome.pages += pages;
-        outcome.entries += served.len();
         outcome.compare(
             &format!("timeline of {reader} asked {query}"),
             &served,
@@ -250,94 +328,72 @@ impl<'a> Oracle<'a> {
         Ok(())
     }
 
-    /// What brute force gives. A record whose own time cannot be used stands
-    /// at its first sight, which only the system under test knows; but that
-    /// cannot lie before it began to look.
-    fn expected(
-        &self,
-        reader: &str,
-        targets: &[&str],
-        include_self: bool,
-        served: &Entries,
-    ) -> Entries {
-        let seen: HashMap<&str, i64> = served
-            .iter()
-            .map(|(time, uri)| (uri.as_str(), *time))
-            .collect();
-        let rules = Rules {
-            follow: FOLLOW,
-            targets,
-            include_self,
-            lexicons: true,
-        };
+    /// What brute force gives.
+    fn expected(&self, kind: &Kind, reader: &str, places: &[usize], sights: &Sights) -> Vec<Entry> {
+        let first_seen = |uri: &str| sights.get(uri).copied().unwrap_or(i64::MAX);
         self.network.world(|world| {
-            let model = world.model();
-            let first_seen = |uri: &str| match seen.get(uri) {
-                Some(time) if *time >= self.since_us => *time,
-                _ => i64::MAX,
-            };
-            let entries = model.feed(reader, &rules, &first_seen);
-            entries
-                .into_iter()
-                .map(|entry| (entry.time_us, entry.uri))
-                .collect()
+            let (feed, model) = (&kind.feed, world.model());
+            feed.whole(model, reader, places, &first_seen)
         })
     }
 
-    /// A feed paged to its end: (time, uri) of each record, and the pages it took.
+    /// When records were first seen whose own time may not count.
+    async fn first_sights(&self) -> Result<Sights, reqwest::Error> {
+        let shown = |nsid: &str| {
+            let kinds = self.kinds.iter();
+            let mut targets = kinds.flat_map(|kind| &kind.feed.targets);
+            targets.any(|target| target.collection == nsid)
+        };
+        let shown: Vec<_> = feeds::SHORT
+            .iter()
+            .filter(|(_, nsid)| shown(nsid))
+            .collect();
+        let doubtful: Vec<(&str, String)> = self.network.world(|world| {
+            let mut doubtful = Vec::new();
+            for (uri, fact) in world.model().records() {
+                let short = shown.iter().find(|(_, nsid)| *nsid == fact.collection);
+                let counts = fact.created_us.is_some_and(|us| us < self.since_us);
+                if let (Some((short, _)), false) = (short, counts) {
+                    doubtful.push((*short, uri.to_owned()));
+                }
+            }
+            doubtful
+        });
+        let mut sights = Sights::new();
+        for (short, uri) in doubtful {
+            let Some(time_us) = self.reading.time_us(short, &uri).await? else {
+                continue;
+            };
+            if (self.since_us..=Clock::Wall.now_us()).contains(&time_us) {
+                sights.insert(uri, time_us);
+            }
+        }
+        Ok(sights)
+    }
+
+    /// A feed that is not merged, paged to its end, and the pages it took.
     pub async fn whole(
         &self,
         feed: &str,
         reader: &str,
         limit: usize,
-    ) -> Result<(Entries, usize), reqwest::Error> {
-        self.asked(feed, reader, limit, "").await
-    }
-
-    /// The same of a feed that is asked for less, or in another order.
-    async fn asked(
-        &self,
-        feed: &str,
-        reader: &str,
-        limit: usize,
-        query: &str,
-    ) -> Result<(Entries, usize), reqwest::Error> {
-        let actor = reader.replace('%', "%25");
-        let base = format!(
-            "http://{}/xrpc/com.example.getFeed?feed={feed}&actor={actor}{query}",
-            self.address
-        );
-        let (mut served, mut pages, mut cursor) = (Vec::new(), 0, String::new());
-        loop {
-            let limit = if pages > PAGES_MAX { 200 } else { limit };
-            let request = self.client.get(format!("{base}&limit={limit}{cursor}"));
-            let page: Value = request.send().await?.error_for_status()?.json().await?;
-            pages += 1;
-            for record in page
-                .get("records")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-            {
-                let time = record
-                    .get("time_us")
-                    .and_then(Value::as_i64)
-                    .unwrap_or_default();
-                let uri = record
-                    .get("uri")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default();
-                served.push((time, uri.to_owned()));
-            }
-            match page.get("cursor").and_then(Value::as_str) {
-                Some(next) => cursor = format!("&cursor={next}"),
-                None => return Ok((served, pages)),
-            }
-        }
+    ) -> Result<(Vec<Entry>, usize), reqwest::Error> {
+        let asked = Asked {
+            feed,
+            reader,
+            is_merged: false,
+            query: "",
+            limit,
+        };
+        let served = self.reading.whole(&asked).await?;
+        Ok((served.entries, served.pages))
     }
 }
 
-fn difference(what: &str, served: &Entries, expected: &Entries) -> String {
+/// First sights by URI.
+type Sights = HashMap<String, Micros>;
+
+fn difference(what: &str, served: &[Entry], expected: &[Entry]) -> String {
     let missing: Vec<_> = expected
         .iter()
         .filter(|entry| !served.contains(entry))

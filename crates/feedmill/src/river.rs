@@ -392,7 +392,8 @@ impl River {
             .push(tokio::spawn(stream.run(self.stop_sources.subscribe())));
         if kind == StreamKind::Firehose && decoder.asks_for_signatures() {
             let (signed, checked) = mpsc::channel(pending_max);
-            let notary = Notary::new(decoder.clone(), Arc::clone(resolver), signed, pending_max);
+            let notary = Notary::new(decoder.clone(), Arc::clone(resolver), signed, pending_max)
+                .within(config.intake.pending_bytes_max);
             self.sources.push(tokio::spawn(notary.run(frames)));
             frames = checked;
         }

@@ -260,6 +260,7 @@ impl Status {
 
     /// What this process says of itself to others on its store.
     pub fn heartbeat(&self, now_us: Micros, writing: &Writing) -> Heartbeat {
+        self.notice_damage(writing);
         let mut problems = self.raised_problems();
         problems.retain(|problem| problem.condition.is_of_store());
         problems.extend(store_problem(now_us, writing));
@@ -298,6 +299,7 @@ impl Status {
 
     /// Everything that is wrong at `now_us`, worst first.
     pub fn problems(&self, now_us: Micros, writing: &Writing) -> Vec<Problem> {
+        self.notice_damage(writing);
         let mut found: Vec<Problem> = self.raised_problems();
         found.extend(store_problem(now_us, writing));
         found.extend(self.measured_problems(now_us));
@@ -321,6 +323,13 @@ impl Status {
         };
         found.sort_by_key(rank);
         found
+    }
+
+    /// The store has no clock: its damage holds since somebody asked first.
+    fn notice_damage(&self, writing: &Writing) {
+        if let Some(cause) = &writing.damage {
+            self.raise(Condition::StoreDamaged, "store", cause.clone());
+        }
     }
 
     fn raised_problems(&self) -> Vec<Problem> {

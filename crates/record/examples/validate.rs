@@ -1,4 +1,4 @@
-//! Verdicts for a comparison with another validator.
+//! Validates records, for a comparison with another validator.
 //!
 //! Arguments are folders of lexicons. Every line of standard input is
 //! `{"nsid": …, "record": …}`; every line of standard output is the verdict on

@@ -1,9 +1,9 @@
 //! How many posts are validated in one CPU-second.
 //!
 //! Arguments are folders of lexicons. A mix of posts as the network has them
-//! (plain, with links and mentions, replies, images) is read once; then each
-//! way is timed on all of them: validation, finding links, and as a baseline
-//! reading the same records from JSON.
+//! (plain, with links and mentions, replies, images) is read once; then
+//! validation and the search for links are timed on all of them, and as a
+//! baseline reading the same records from JSON.
 
 #![allow(clippy::print_stdout)]
 

@@ -1,18 +1,18 @@
-//! Content archives: the blocks of a commit or of a whole repo in one slice.
+//! Content archives (CAR): the blocks of a commit or of a whole repo.
 //!
-//! In:    a CARv1 and the limits it must keep.
+//! In:    a CARv1 and its limits.
 //! Out:   its roots and its blocks, borrowed, found by CID.
 //! Never: another version; a padded or endless varint; more blocks or longer
 //!        ones than the caller allows; with `verify_hashes`, a block that is
-//!        not what its CID names.
+//!        does not hash to its CID.
 //!
-//! Most archives are commits with ten blocks, where looking at every block
-//! beats any index. Larger ones get a sorted index once, after reading.
+//! Most archives are commits of ten blocks, where a linear search is faster
+//! than an index. Larger ones get a sorted index once, after reading.
 
 use crate::cbor::{CborError, Reader as CborReader, Writer};
 use crate::cid::Cid;
 
-/// What an archive may hold.
+/// The limits of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CarLimits {
     /// Blocks in one archive.
@@ -22,14 +22,14 @@ pub struct CarLimits {
 }
 
 impl CarLimits {
-    /// For the blocks of one commit. A block may fill a frame: a record that is
-    /// too large is refused by itself, not with the commit it came in.
+    /// For the blocks of one commit. A block may be as large as a frame: a record
+    /// that is too large is refused alone, not together with its commit.
     pub const COMMIT: Self = Self {
         blocks_max: 20_000,
         block_bytes_max: 2_000_000,
     };
 
-    /// For a whole repo. Whoever wrote one huge record must still be healed, so
+    /// For a whole repo. A repo with one huge record must still be readable, so
     /// a block may be as large as an archive that is fetched.
     pub const REPO: Self = Self {
         blocks_max: 20_000_000,
@@ -37,10 +37,10 @@ impl CarLimits {
     };
 }
 
-/// Why bytes are not an archive we read.
+/// Why an archive is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CarError {
-    /// More bytes could make this right.
+    /// The archive ends too early; more bytes could make it valid.
     #[error("archive ends inside a section")]
     Truncated,
 
@@ -52,11 +52,11 @@ pub enum CarError {
     #[error("header of the archive")]
     Header(#[source] CborError),
 
-    /// Beyond what the caller allows.
+    /// Beyond a limit of the caller, which is named.
     #[error("archive over its limit: {0}")]
     TooBig(&'static str),
 
-    /// A block is not what its CID says.
+    /// A block does not hash to its CID.
     #[error("block {0} does not hash to its cid")]
     Forged(Cid),
 }
@@ -116,11 +116,11 @@ impl<'a> Car<'a> {
         &self.blocks
     }
 
-    /// The bytes named `cid`. If an archive repeats a CID, the first wins.
+    /// The block with this CID. If an archive repeats a CID, the first block is used.
     #[inline]
     pub fn get(&self, cid: &Cid) -> Option<&'a [u8]> {
         if self.index.is_empty() {
-            // CIDs differ in their last bytes, which one comparison tells.
+            // Comparing the last eight bytes first rules out nearly every other CID.
             let end = |cid: &Cid| cid.as_bytes().last_chunk::<8>().copied();
             let wanted = end(cid);
             return self
@@ -151,8 +151,8 @@ fn index(blocks: &[Block<'_>]) -> Vec<u32> {
     order.into_iter().map(|(_, position)| position).collect()
 }
 
-/// Reads an archive block by block and keeps none of them. Hashes are the
-/// caller's to check.
+/// Reads an archive block by block and stores none of them. The caller checks
+/// the hashes.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     roots: Vec<Cid>,
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
             .split_at_checked(36)
             .ok_or(CarError::Malformed("a section shorter than its cid"))?;
         let cid = Cid::from_bytes(cid)
-            .map_err(|_| CarError::Malformed("a block named by no cid of this network"))?;
+            .map_err(|_| CarError::Malformed("a block whose CID is not of this network"))?;
         if data.len() > self.limits.block_bytes_max {
             return Err(CarError::TooBig("block_bytes_max"));
         }
@@ -207,7 +207,7 @@ impl<'a> Reader<'a> {
 impl<'a> Iterator for Reader<'a> {
     type Item = Result<Block<'a>, CarError>;
 
-    /// Ends after the first error, because nothing behind it can be trusted.
+    /// Ends after the first error, because nothing after it can be trusted.
     fn next(&mut self) -> Option<Self::Item> {
         let block = self.next_block();
         if block.is_err() {

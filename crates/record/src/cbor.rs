@@ -1,15 +1,15 @@
-//! Strict DAG-CBOR: the one byte form every block of the network has.
+//! Strict DAG-CBOR: every value has exactly one encoding.
 //!
-//! In:    bytes from anywhere, or a [`Value`](crate::value::Value) to write.
+//! In:    any bytes, or a [`Value`](crate::value::Value) to write.
 //! Out:   a [`Value`](crate::value::Value) that borrows the bytes; or canonical bytes.
-//! Never: a second byte form of the same value accepted: no indefinite or
+//! Never: a second encoding of the same value accepted: no indefinite or
 //!        padded lengths, no floats, no tag but 42, no unsorted or repeated
 //!        keys, no text that is not UTF-8, nothing nested deeper than
-//!        [`DEPTH_MAX`], no integer outside `i64`, no bytes left over. No
-//!        memory is set aside because a length says so.
+//!        [`DEPTH_MAX`], no integer outside `i64`, no bytes left over; memory
+//!        allocated because a length claims to need it.
 //!
-//! A block is named by the hash of its bytes. Were two byte forms of one value
-//! allowed, two honest programs could disagree about a record's name.
+//! A CID is the hash of a block's bytes. If a value had two encodings, two
+//! correct programs could compute different CIDs for the same record.
 
 mod decode;
 mod encode;
@@ -19,25 +19,25 @@ pub use decode::{decode, decode_first};
 pub use encode::{Writer, encode};
 pub use reader::{Fields, Major, Reader};
 
-/// Containers inside containers that are still read.
+/// Levels of lists and maps inside each other.
 pub const DEPTH_MAX: usize = 64;
 
-/// Why bytes are not strict DAG-CBOR, or not of the shape asked for.
+/// Why bytes are not strict DAG-CBOR, or not of the type asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CborError {
-    /// More bytes could make this right.
+    /// The input ends too early; more bytes could make it valid.
     #[error("input ends inside a value")]
     Truncated,
 
-    /// No continuation makes these bytes canonical.
+    /// The bytes are invalid whatever follows them.
     #[error("not strict dag-cbor: {0}")]
     Malformed(&'static str),
 
-    /// Well formed, but nested beyond [`DEPTH_MAX`].
+    /// Valid, but nested beyond [`DEPTH_MAX`].
     #[error("nested deeper than {DEPTH_MAX}")]
     TooDeep,
 
-    /// Well formed so far, but of another kind than the reader asked for.
+    /// Valid so far, but of another type than the caller asked for.
     #[error("expected {0}")]
     Unexpected(&'static str),
 }

@@ -1,14 +1,24 @@
-//! Content identifiers: the 36 bytes AT Protocol allows, and no other kind.
+//! Content identifiers, in the only form AT Protocol allows: 36 bytes.
 //!
-//! In:    bytes to name, or a name as bytes or text.
+//! In:    content to hash, or a CID as bytes or text.
 //! Out:   a [`Cid`]: version 1, codec dag-cbor (0x71) or raw (0x55), SHA-256.
-//! Never: another version, codec or hash; a name that was not checked.
+//! Never: another version, codec or hash; a CID that was not checked.
 
 use std::fmt;
+use std::sync::LazyLock;
 
+use data_encoding::{Encoding, Specification};
 use sha2::{Digest, Sha256};
 
-/// A CIDv1 over SHA-256, held as its 36 binary bytes.
+/// Base 32 of RFC 4648 in lower case, without padding. Refuses other letters,
+/// and spare bits at the end that are not zero.
+static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
+    let mut base32 = Specification::new();
+    base32.symbols.push_str("abcdefghijklmnopqrstuvwxyz234567");
+    base32.encoding().expect("32 different letters")
+});
+
+/// A CIDv1 over SHA-256, stored as its 36 binary bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cid([u8; 36]);
 
@@ -18,12 +28,12 @@ pub struct Cid([u8; 36]);
 pub struct CidError;
 
 impl Cid {
-    /// The name of a DAG-CBOR block.
+    /// The CID of a DAG-CBOR block.
     pub fn of_cbor(bytes: &[u8]) -> Self {
         Self::of(0x71, bytes)
     }
 
-    /// The name of raw bytes, such as a blob.
+    /// The CID of raw bytes, such as a blob.
     pub fn of_raw(bytes: &[u8]) -> Self {
         Self::of(0x55, bytes)
     }
@@ -47,50 +57,22 @@ impl Cid {
 
     /// Reads the text form: `b` and base32 in lower case without padding.
     pub fn parse(text: &str) -> Result<Self, CidError> {
-        let digits = text.strip_prefix('b').ok_or(CidError)?.as_bytes();
+        let digits = text.strip_prefix('b').ok_or(CidError)?;
         if digits.len() != 58 {
             return Err(CidError);
         }
-        let mut bytes = Vec::with_capacity(36);
-        let (mut acc, mut bits) = (0u32, 0u32);
-        for &digit in digits {
-            let value = match digit {
-                b'a'..=b'z' => digit - b'a',
-                b'2'..=b'7' => digit - b'2' + 26,
-                _ => return Err(CidError),
-            };
-            acc = (acc << 5) | u32::from(value);
-            bits += 5;
-            if bits >= 8 {
-                bits -= 8;
-                bytes.push((acc >> bits) as u8);
-                acc &= (1 << bits) - 1;
-            }
-        }
-        if acc != 0 {
-            return Err(CidError); // the two spare bits must be zero
-        }
+        let mut bytes = [0; 36];
+        BASE32
+            .decode_mut(digits.as_bytes(), &mut bytes)
+            .map_err(|_| CidError)?;
         Self::from_bytes(&bytes)
     }
 
     /// The text form as ASCII bytes: `b` and 58 digits of base32.
     pub fn to_text(&self) -> [u8; 59] {
         let mut text = [b'b'; 59];
-        // 36 bytes are seven groups of five and one byte over; a group of
-        // five bytes is eight digits, the last byte is two.
-        let digits = text.iter_mut().skip(1);
-        let groups = self.0.chunks(5).flat_map(|group| {
-            let bits = group.iter().enumerate().fold(0u64, |bits, (i, &byte)| {
-                bits | u64::from(byte) << (32 - 8 * i)
-            });
-            (0..8u32).map(move |i| (bits >> (35 - 5 * i)) & 31)
-        });
-        for (digit, value) in digits.zip(groups) {
-            *digit = if value < 26 {
-                b'a' + value as u8
-            } else {
-                b'2' + (value - 26) as u8
-            };
+        if let Some((_, digits)) = text.split_first_mut() {
+            BASE32.encode_mut(&self.0, digits);
         }
         text
     }
@@ -105,7 +87,7 @@ impl Cid {
         self.0.get(1) == Some(&0x71)
     }
 
-    /// Whether `bytes` are what this CID names.
+    /// Whether `bytes` hash to this CID.
     pub fn names(&self, bytes: &[u8]) -> bool {
         self.0.get(4..) == Some(Sha256::digest(bytes).as_slice())
     }

@@ -1,12 +1,12 @@
-//! The signed commit: what an account says its repo is.
+//! The signed commit: an account's statement of its repo's current state.
 //!
 //! In:    a commit block; or the fields of one and a key to sign it.
-//! Out:   a [`Commit`], its block and CID, and whether a key signed it.
-//! Never: another version than 3; a field more or less than the six; a
+//! Out:   a [`Commit`], its block, and whether a key signed it.
+//! Never: another version than 3; a missing or an unknown field; a
 //!        signature that is not 64 bytes.
 //!
-//! The signature covers the block without the field `sig`. Strict CBOR has
-//! one byte form, so writing the other five fields anew gives those bytes.
+//! The signature covers the block without the field `sig`. Strict CBOR has one
+//! encoding, so encoding the other five fields again gives the signed bytes.
 
 use std::borrow::Cow;
 
@@ -20,13 +20,13 @@ const VERSION: i64 = 3;
 /// A signed commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit<'a> {
-    /// Whose repo it is. The syntax of the DID is not checked here.
+    /// The account of the repo. The syntax of the DID is not checked here.
     pub did: Cow<'a, str>,
-    /// The revision; each one is greater than the one before.
+    /// The revision, which increases with every commit.
     pub rev: Tid,
     /// Root of the tree of records.
     pub data: Cid,
-    /// The commit before, which nobody fills in any more.
+    /// The previous commit; hosts no longer set it.
     pub prev: Option<Cid>,
     /// The signature of the other fields.
     pub sig: [u8; 64],
@@ -35,11 +35,11 @@ pub struct Commit<'a> {
 /// Why a block is not a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
-    /// Not strict CBOR, or a field of another kind.
+    /// Not strict CBOR, or a field of another type.
     #[error("commit block")]
     Block(#[from] CborError),
 
-    /// CBOR, but not a commit we accept.
+    /// CBOR, but not a commit of version 3.
     #[error("not a commit of version 3: {0}")]
     Malformed(&'static str),
 }
@@ -107,7 +107,7 @@ impl<'a> Commit<'a> {
         let rev = Tid::parse(rev.ok_or(missing)?)
             .map_err(|_| CommitError::Malformed("rev is not a tid"))?;
         let sig = <[u8; 64]>::try_from(sig.ok_or(missing)?)
-            .map_err(|_| CommitError::Malformed("a signature not of 64 bytes"))?;
+            .map_err(|_| CommitError::Malformed("a signature that is not 64 bytes"))?;
         Ok(Self {
             did: Cow::Borrowed(did.ok_or(missing)?),
             rev,

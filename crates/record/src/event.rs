@@ -1,14 +1,14 @@
 //! Events of `com.atproto.sync.subscribeRepos`, one per WebSocket message.
 //!
 //! In:    the bytes of one message.
-//! Out:   a [`Frame`] that borrows them; or, for the filter, a [`Peek`] at the
-//!        few fields that decide whether the rest is worth reading.
-//! Never: a kind of event unknown to us taken for an error, since the protocol
-//!        may grow; a list or byte string beyond its limit.
+//! Out:   a [`Frame`] that borrows them; or, for the filter, a [`Peek`] with the
+//!        few fields that decide whether to read the rest.
+//! Never: an unknown type of event treated as an error, since the protocol may
+//!        grow; a list or byte string beyond its limit.
 //!
-//! Not decided here: whether a DID, handle, path or time is well formed, and
-//! whether the blocks are what they claim. Those have owners of their own, and
-//! an event must be readable before its faults can be reported.
+//! Not checked here: the syntax of DIDs, handles, paths and times, and the
+//! hashes of blocks. Other modules check those, and an event must be readable
+//! before its faults can be reported.
 
 use crate::cbor::CborError;
 use crate::cid::Cid;
@@ -31,7 +31,7 @@ pub const OPS_MAX: usize = 200;
 /// Bytes of a `#sync` event's archive.
 pub const SYNC_BLOCKS_BYTES_MAX: usize = 10_000;
 
-/// What one message may hold. The defaults are the protocol's.
+/// The limits of one message. The defaults are the protocol's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameLimits {
     pub frame_bytes_max: usize,
@@ -54,7 +54,7 @@ impl Default for FrameLimits {
 /// Why a message cannot be read as an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Not strict CBOR, or a field of another kind.
+    /// Not strict CBOR, or a field of another type.
     #[error("event frame")]
     Cbor(#[from] CborError),
 
@@ -75,18 +75,18 @@ pub enum Frame<'a> {
     Identity(IdentityEvent<'a>),
     Account(AccountEvent<'a>),
     Info(InfoEvent<'a>),
-    /// The stream ends after this one.
+    /// The stream ends after this frame.
     Error {
         error: &'a str,
         message: Option<&'a str>,
     },
-    /// A kind that did not exist when this was written: pass over it.
+    /// A type unknown to this version: skip it.
     Unknown {
         kind: &'a str,
     },
 }
 
-/// What one commit did to one record.
+/// How a commit changed a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Create,
@@ -100,9 +100,9 @@ pub struct RepoOp<'a> {
     pub action: Action,
     /// `collection/rkey`.
     pub path: &'a str,
-    /// The record's block; `None` for a delete.
+    /// The CID of the record; `None` for a delete.
     pub cid: Option<Cid>,
-    /// The record before; `None` for a create, and from hosts before Sync 1.1.
+    /// The previous CID; `None` for a create, and from hosts before Sync 1.1.
     pub prev: Option<Cid>,
 }
 
@@ -112,23 +112,23 @@ pub struct CommitEvent<'a> {
     pub seq: i64,
     /// The DID of the repo.
     pub repo: &'a str,
-    /// The commit's block, the first root of the archive.
+    /// The CID of the commit, the first root of the archive.
     pub commit: Cid,
     pub rev: Tid,
-    /// The revision before.
+    /// The previous revision.
     pub since: Option<Tid>,
     /// A CAR of the commit, the records and the proof.
     pub blocks: &'a [u8],
     pub ops: Vec<RepoOp<'a>>,
-    /// Root of the tree before; `None` for the first commit of a repo.
+    /// The previous root of the tree; `None` for the first commit of a repo.
     pub prev_data: Option<Cid>,
     pub time: &'a str,
-    /// Required on the wire and without meaning since Sync 1.1.
+    /// Required by the protocol, without meaning since Sync 1.1.
     pub too_big: bool,
     pub rebase: bool,
 }
 
-/// `#sync`: a repo is now this, whatever was said before.
+/// `#sync`: the current state of a repo, whatever was sent before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyncEvent<'a> {
     pub seq: i64,
@@ -139,7 +139,7 @@ pub struct SyncEvent<'a> {
     pub time: &'a str,
 }
 
-/// `#identity`: look the account's DID document up again.
+/// `#identity`: the account's DID document may have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdentityEvent<'a> {
     pub seq: i64,
@@ -148,7 +148,7 @@ pub struct IdentityEvent<'a> {
     pub time: &'a str,
 }
 
-/// `#account`: what the sending host does with the account.
+/// `#account`: the account's status at the sending host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountEvent<'a> {
     pub seq: i64,
@@ -158,7 +158,7 @@ pub struct AccountEvent<'a> {
     pub time: &'a str,
 }
 
-/// `#info`: a word from the host, such as `OutdatedCursor`.
+/// `#info`: a notice from the host, such as `OutdatedCursor`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InfoEvent<'a> {
     pub name: &'a str,
@@ -166,12 +166,12 @@ pub struct InfoEvent<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads one message under the protocol's limits.
+    /// Reads one message with the protocol's limits.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, FrameError> {
         parse::frame(bytes, &FrameLimits::default())
     }
 
-    /// Reads one message under limits of the caller's.
+    /// Reads one message with limits of the caller.
     pub fn parse_with(bytes: &'a [u8], limits: &FrameLimits) -> Result<Self, FrameError> {
         parse::frame(bytes, limits)
     }
@@ -181,7 +181,7 @@ impl<'a> Frame<'a> {
         encode::frame(self)
     }
 
-    /// The event's place in its stream; info and error frames have none.
+    /// The event's sequence number; info and error frames have none.
     pub fn seq(&self) -> Option<i64> {
         match self {
             Frame::Commit(event) => Some(event.seq),

@@ -1,13 +1,13 @@
 //! AT Protocol JSON: text to [`Value`] and back.
 //!
 //! In:    JSON text whose top is an object; or a value.
-//! Out:   a value that keeps the data model; or JSON text.
-//! Never: a float, a repeated key, a `$link` that names nothing, a blob
+//! Out:   a value of the data model; or JSON text.
+//! Never: a float, a repeated key, a `$link` without a CID, a blob
 //!        without its parts, nesting beyond [`DEPTH_MAX`].
 //!
-//! Links and bytes have no JSON of their own: they are written as objects
-//! with the single key `$link` or `$bytes`. Such an object is never left in a
-//! tree as a map, so what is written here can always be read here again.
+//! JSON has no links and no bytes: they are written as objects with the single
+//! key `$link` or `$bytes`. Reading never leaves such an object in a tree as a
+//! map, so all JSON written here can be read here.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -21,9 +21,9 @@ use crate::value::{Value, key_order};
 
 /// Levels of lists and maps in one value.
 pub const DEPTH_MAX: usize = 64;
-/// Greatest float taken for an integer: 2^48. serde_json rounds the last bits
-/// of long floats carelessly; below this such an error leaves a fraction and
-/// is refused, above it could turn into another integer.
+/// Greatest float read as an integer: 2^48. serde_json may round the last bits
+/// of a long float wrongly. Below 2^48 such an error leaves a fraction, which is
+/// refused; above, it could give another integer.
 const INTEGRAL_FLOAT_MAX: f64 = 281_474_976_710_656.0;
 
 /// `$bytes`: written without padding, read with or without it.
@@ -38,11 +38,11 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// Why text is not a value.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
-    /// Not JSON: whoever sent it is broken, or it was cut off.
+    /// Not JSON: the sender has a fault, or the text was truncated.
     #[error("not JSON")]
     Syntax(#[source] serde_json::Error),
 
-    /// JSON, but outside the data model of the network.
+    /// JSON, but not of the network's data model.
     #[error("JSON outside the data model")]
     Model(#[source] serde_json::Error),
 }
@@ -56,23 +56,23 @@ impl From<serde_json::Error> for JsonError {
     }
 }
 
-/// What an object breaks of the data model.
+/// The rule of the data model that an object breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     #[error("$type must be text that is not empty")]
     Type,
     #[error("a blob needs ref, mimeType and size")]
     Blob,
-    #[error("$link must stand alone and hold a CID")]
+    #[error("$link must be the only key and contain a CID")]
     Link,
-    #[error("$bytes must stand alone and hold base64")]
+    #[error("$bytes must be the only key and contain base64")]
     Bytes,
 }
 
 /// Reads a record or another object.
 pub fn from_json(text: &str) -> Result<Value<'_>, JsonError> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let value = Node { depth: 0 }.deserialize(&mut reader)?;
+    let value = ValueSeed { depth: 0 }.deserialize(&mut reader)?;
     reader.end()?;
     match value {
         Value::Map(_) => Ok(value),
@@ -88,7 +88,7 @@ pub fn to_json(value: &Value<'_>, out: &mut String) {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
-        Value::Int(int) => write!(out, "{int}").expect("a String takes all that is written"),
+        Value::Int(int) => write!(out, "{int}").expect("writing to a String cannot fail"),
         Value::Text(text) => write_text(text, out),
         Value::Bytes(bytes) => {
             out.push_str("{\"$bytes\":\"");
@@ -96,7 +96,7 @@ pub fn to_json(value: &Value<'_>, out: &mut String) {
             out.push_str("\"}");
         }
         Value::Link(cid) => {
-            write!(out, "{{\"$link\":\"{cid}\"}}").expect("a String takes all that is written");
+            write!(out, "{{\"$link\":\"{cid}\"}}").expect("writing to a String cannot fail");
         }
         Value::List(items) => {
             out.push('[');
@@ -123,8 +123,9 @@ pub fn to_json(value: &Value<'_>, out: &mut String) {
     }
 }
 
-/// What the data model asks of a map, whatever its lexicon says: a decoder of
-/// another format asks here too. Fields of the map are not visited.
+/// Checks the rules of the data model for one map, which hold whatever its
+/// lexicon says and whatever format it was read from. Values inside are not
+/// visited.
 pub fn check_map(fields: &[(Cow<'_, str>, Value<'_>)]) -> Result<(), ModelError> {
     for (key, value) in fields {
         match (key.as_ref(), value) {
@@ -139,8 +140,8 @@ pub fn check_map(fields: &[(Cow<'_, str>, Value<'_>)]) -> Result<(), ModelError>
     Ok(())
 }
 
-/// The size is not bounded: blobs carried over from the first form of the
-/// network say -1.
+/// The size has no bound: blobs converted from the network's first blob format
+/// have the size -1.
 fn check_blob(fields: &[(Cow<'_, str>, Value<'_>)]) -> Result<(), ModelError> {
     let parts = fields.iter().filter(|(key, value)| {
         matches!(
@@ -155,7 +156,7 @@ fn check_blob(fields: &[(Cow<'_, str>, Value<'_>)]) -> Result<(), ModelError> {
     }
 }
 
-/// UTF-8 goes through as it is; only what JSON forbids is escaped.
+/// UTF-8 is copied unchanged; only characters that JSON forbids are escaped.
 fn write_text(text: &str, out: &mut String) {
     out.push('"');
     let mut rest = text;
@@ -171,7 +172,7 @@ fn write_text(text: &str, out: &mut String) {
             Some('\r') => out.push_str("\\r"),
             Some('\t') => out.push_str("\\t"),
             Some(control) => write!(out, "\\u{:04x}", u32::from(control))
-                .expect("a String takes all that is written"),
+                .expect("writing to a String cannot fail"),
             None => {}
         }
         rest = letters.as_str();
@@ -180,14 +181,14 @@ fn write_text(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// One value at a depth; text is borrowed from the input where no escape
-/// stands in it.
-struct Node {
+/// Reads one value at a depth; text is borrowed from the input unless it has
+/// escapes.
+struct ValueSeed {
     depth: usize,
 }
 
-impl Node {
-    /// The depth of what stands in a list or map here.
+impl ValueSeed {
+    /// The depth of the values inside a list or map at this depth.
     fn inner<E: de::Error>(&self, depth_max: usize) -> Result<usize, E> {
         if self.depth < depth_max {
             Ok(self.depth + 1)
@@ -199,7 +200,7 @@ impl Node {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Node {
+impl<'de> DeserializeSeed<'de> for ValueSeed {
     type Value = Value<'de>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value<'de>, D::Error> {
@@ -207,7 +208,7 @@ impl<'de> DeserializeSeed<'de> for Node {
     }
 }
 
-impl<'de> Visitor<'de> for Node {
+impl<'de> Visitor<'de> for ValueSeed {
     type Value = Value<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -232,7 +233,7 @@ impl<'de> Visitor<'de> for Node {
             .map_err(|_| E::custom("integer beyond 64 bits"))
     }
 
-    /// `123.0` is an integer to JavaScript, so it is one here.
+    /// JavaScript reads `123.0` as an integer, so this does too.
     fn visit_f64<E: de::Error>(self, float: f64) -> Result<Value<'de>, E> {
         if float.fract() == 0.0 && float.abs() <= INTEGRAL_FLOAT_MAX {
             Ok(Value::Int(float as i64))
@@ -252,7 +253,7 @@ impl<'de> Visitor<'de> for Node {
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value<'de>, A::Error> {
         let mut items = Vec::new();
         let depth = self.inner(DEPTH_MAX)?;
-        while let Some(item) = access.next_element_seed(Node { depth })? {
+        while let Some(item) = access.next_element_seed(ValueSeed { depth })? {
             items.push(item);
         }
         Ok(Value::List(items))
@@ -260,10 +261,10 @@ impl<'de> Visitor<'de> for Node {
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value<'de>, A::Error> {
         let mut fields = Vec::new();
-        // A link or bytes on the last level is an object only in JSON.
+        // A link or bytes on the last level are an object in JSON only.
         let depth = self.inner(DEPTH_MAX + 1)?;
-        while let Some(key) = access.next_key_seed(Key)? {
-            fields.push((key, access.next_value_seed(Node { depth })?));
+        while let Some(key) = access.next_key_seed(KeySeed)? {
+            fields.push((key, access.next_value_seed(ValueSeed { depth })?));
         }
         fields.sort_unstable_by(|(a, _), (b, _)| key_order(a, b));
         let repeated = fields
@@ -271,9 +272,9 @@ impl<'de> Visitor<'de> for Node {
             .zip(fields.iter().skip(1))
             .any(|((a, _), (b, _))| a == b);
         if repeated {
-            return Err(de::Error::custom("a key stands twice in one object"));
+            return Err(de::Error::custom("a key occurs twice in one object"));
         }
-        let value = settle_map(fields).map_err(de::Error::custom)?;
+        let value = finish_map(fields).map_err(de::Error::custom)?;
         if matches!(value, Value::Map(_)) {
             self.inner(DEPTH_MAX)?;
         }
@@ -281,8 +282,8 @@ impl<'de> Visitor<'de> for Node {
     }
 }
 
-/// Turns a finished object into what it stands for.
-fn settle_map<'a>(fields: Vec<(Cow<'a, str>, Value<'a>)>) -> Result<Value<'a>, ModelError> {
+/// Turns an object of JSON into a link, bytes or a map.
+fn finish_map<'a>(fields: Vec<(Cow<'a, str>, Value<'a>)>) -> Result<Value<'a>, ModelError> {
     match fields.as_slice() {
         [(key, Value::Text(text))] if key == "$link" => Cid::parse(text)
             .map(Value::Link)
@@ -298,9 +299,9 @@ fn settle_map<'a>(fields: Vec<(Cow<'a, str>, Value<'a>)>) -> Result<Value<'a>, M
     }
 }
 
-struct Key;
+struct KeySeed;
 
-impl<'de> DeserializeSeed<'de> for Key {
+impl<'de> DeserializeSeed<'de> for KeySeed {
     type Value = Cow<'de, str>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -308,7 +309,7 @@ impl<'de> DeserializeSeed<'de> for Key {
     }
 }
 
-impl<'de> Visitor<'de> for Key {
+impl<'de> Visitor<'de> for KeySeed {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

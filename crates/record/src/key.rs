@@ -1,23 +1,21 @@
-//! Keys of accounts: who signed a commit.
+//! Signing keys of accounts.
 //!
 //! In:    a key as `did:key`, as Multikey, or as a verification method of a
 //!        DID document, in its present or its legacy form; 32 secret bytes.
 //! Out:   a [`PublicKey`] that verifies, a [`SigningKey`] that signs.
 //! Never: a curve other than K-256 and P-256; a signature in DER or with a
 //!        high S accepted, since a second signature of the same commit would
-//!        give it a second name; arithmetic of our own.
+//!        give it a second CID; arithmetic of our own.
 
 use std::fmt;
 
 use p256::ecdsa::signature::hazmat::{PrehashSigner, PrehashVerifier};
 use sha2::{Digest, Sha256};
 
-mod base58;
-
 /// Why a key or a signature is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Not a key of a kind this network uses.
+    /// Not a key of a type that the network uses.
     #[error("not a key: {0}")]
     Malformed(&'static str),
 
@@ -37,7 +35,8 @@ pub enum PublicKey {
 const K256_CODEC: [u8; 2] = [0xe7, 0x01];
 const P256_CODEC: [u8; 2] = [0x80, 0x24];
 
-/// Longest multibase text we look at; an uncompressed key has 89 characters.
+/// Longest multibase text that is read; an uncompressed key has 89 characters.
+/// Reading base58 takes time that is quadratic in its length.
 const MULTIBASE_BYTES_MAX: usize = 128;
 
 impl PublicKey {
@@ -51,7 +50,7 @@ impl PublicKey {
 
     /// Reads the `publicKeyMultibase` of a `Multikey`: multicodec and compressed point.
     pub fn from_multikey(multibase: &str) -> Result<Self, KeyError> {
-        let bytes = unbase(multibase)?;
+        let bytes = decode_multibase(multibase)?;
         let (codec, point) = bytes
             .split_first_chunk::<2>()
             .ok_or(KeyError::Malformed("too short"))?;
@@ -66,13 +65,13 @@ impl PublicKey {
     }
 
     /// Reads a verification method of a DID document by its `type` and its
-    /// `publicKeyMultibase`. The legacy types carry a bare point, compressed
+    /// `publicKeyMultibase`. The legacy types contain only the point, compressed
     /// or not.
     pub fn from_verification_method(kind: &str, multibase: &str) -> Result<Self, KeyError> {
         match kind {
             "Multikey" => Self::from_multikey(multibase),
-            "EcdsaSecp256k1VerificationKey2019" => Self::k256(&unbase(multibase)?),
-            "EcdsaSecp256r1VerificationKey2019" => Self::p256(&unbase(multibase)?),
+            "EcdsaSecp256k1VerificationKey2019" => Self::k256(&decode_multibase(multibase)?),
+            "EcdsaSecp256r1VerificationKey2019" => Self::p256(&decode_multibase(multibase)?),
             _ => Err(KeyError::Malformed("unknown verification method")),
         }
     }
@@ -89,14 +88,14 @@ impl PublicKey {
             .map_err(|_| KeyError::Malformed("not a point of p256"))
     }
 
-    /// Checks the 64-byte signature of `message`, which is hashed here.
+    /// Checks the 64-byte signature of `message`, which this function hashes.
     pub fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), KeyError> {
         let digest: [u8; 32] = Sha256::digest(message).into();
         match self {
             Self::K256(key) => {
                 let signature = secp256k1::ecdsa::Signature::from_compact(signature)
                     .map_err(|_| KeyError::WrongSignature)?;
-                // libsecp256k1 refuses a high S by itself; a test holds it to that.
+                // libsecp256k1 refuses a high S itself; a test checks that.
                 secp256k1::ecdsa::verify(&signature, secp256k1::Message::from_digest(digest), key)
                     .map_err(|_| KeyError::WrongSignature)
             }
@@ -125,7 +124,7 @@ impl PublicKey {
                 bytes.extend_from_slice(key.to_sec1_point(true).as_bytes());
             }
         }
-        format!("z{}", base58::encode(&bytes))
+        format!("z{}", bs58::encode(&bytes).into_string())
     }
 
     /// The key as a DID.
@@ -140,17 +139,17 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-fn unbase(multibase: &str) -> Result<Vec<u8>, KeyError> {
+fn decode_multibase(multibase: &str) -> Result<Vec<u8>, KeyError> {
     if multibase.len() > MULTIBASE_BYTES_MAX {
         return Err(KeyError::Malformed("too long"));
     }
     multibase
         .strip_prefix('z')
-        .and_then(base58::decode)
+        .and_then(|digits| bs58::decode(digits).into_vec().ok())
         .ok_or(KeyError::Malformed("not base58btc multibase"))
 }
 
-/// A secret key. Its `Debug` shows the public half only.
+/// A secret key. Its `Debug` shows the public key only.
 #[derive(Clone)]
 pub enum SigningKey {
     K256(secp256k1::SecretKey),
@@ -158,14 +157,14 @@ pub enum SigningKey {
 }
 
 impl SigningKey {
-    /// A K-256 key; fails for zero and for what lies beyond the curve's order.
+    /// A K-256 key; fails for zero and for a number not below the order of the curve.
     pub fn k256(secret: [u8; 32]) -> Result<Self, KeyError> {
         secp256k1::SecretKey::from_secret_bytes(secret)
             .map(Self::K256)
             .map_err(|_| KeyError::Malformed("not a secret of k256"))
     }
 
-    /// A P-256 key; fails for zero and for what lies beyond the curve's order.
+    /// A P-256 key; fails for zero and for a number not below the order of the curve.
     pub fn p256(secret: [u8; 32]) -> Result<Self, KeyError> {
         p256::ecdsa::SigningKey::from_slice(&secret)
             .map(Self::P256)
@@ -188,7 +187,7 @@ impl SigningKey {
         }
     }
 
-    /// The public half.
+    /// The public key.
     pub fn public(&self) -> PublicKey {
         match self {
             Self::K256(key) => PublicKey::K256(key.public_key()),

@@ -1,7 +1,8 @@
-//! What the network says: ids, blocks, repositories, events and lexicons.
+//! The formats of the network: identifiers, blocks, repositories, events and
+//! lexicons.
 //!
-//! Pure: no clock, no socket, no file. Every byte that comes in is hostile
-//! until a function here has said otherwise, and none of them may panic.
+//! Pure: no clock, no socket, no file. All input is treated as hostile: a
+//! function returns an error for bad input and never panics.
 
 // Content identifiers.
 pub mod cid;
@@ -18,7 +19,7 @@ pub mod datetime;
 // Language tags.
 pub mod language;
 
-// Links to anywhere.
+// URIs of any scheme.
 pub mod uri;
 
 // JSON of the data model.
@@ -45,11 +46,11 @@ pub mod commit;
 // Events of the firehose.
 pub mod event;
 
-// Lexicons: what records must look like.
+// Lexicons: the schemas of records.
 pub mod lexicon;
 
-// Records held against their lexicons.
+// Records checked against their lexicons.
 pub mod validate;
 
-// What records point at.
+// Links from records to other records and accounts.
 pub mod links;

@@ -1,14 +1,14 @@
-//! Links: what a record points at.
+//! Links: the records and accounts that a record refers to.
 //!
 //! In:    a record and the catalog that describes it; or a record and a path.
 //! Out:   every AT URI and DID in it, each with its path.
-//! Never: a record that must be valid. What does not fit its lexicon is
-//!        passed over, not complained about: that is the validator's work.
+//! Never: an error. The record may be invalid; fields that break the lexicon
+//!        are skipped, and the validator reports them.
 //!
 //! The lexicon says which fields are links (formats `at-uri` and `did`; a
 //! `strongRef` is an object with a `uri`), so a new collection needs no code.
-//! The path is the kind of the link: field names joined by dots, without the
-//! numbers of list items, so `facets.features.did` is every mention of a post.
+//! The path identifies the type of the link: field names joined by dots, without
+//! indexes of lists, so `facets.features.did` is every mention of a post.
 
 use crate::json::DEPTH_MAX;
 use crate::lexicon::{Catalog, Format, Node, NodeId};
@@ -27,14 +27,14 @@ impl Catalog {
         }
     }
 
-    /// `node` is known to be linked.
+    /// The caller has checked that `node` can have a link.
     fn links_below(
         &self,
         node: NodeId,
         value: &Value<'_>,
         path: &mut String,
         found: &mut impl FnMut(&str, &str),
-        room: usize,
+        levels: usize,
     ) {
         match (self.node(node), value) {
             (Node::Text(rule), Value::Text(target))
@@ -42,12 +42,12 @@ impl Catalog {
             {
                 found(path, target);
             }
-            (Node::Array { items, .. }, Value::List(list)) if room > 0 => {
+            (Node::Array { items, .. }, Value::List(list)) if levels > 0 => {
                 for item in list {
-                    self.links_below(*items, item, path, found, room - 1);
+                    self.links_below(*items, item, path, found, levels - 1);
                 }
             }
-            (Node::Object(fields), Value::Map(entries)) if room > 0 => {
+            (Node::Object(fields), Value::Map(entries)) if levels > 0 => {
                 let linked = fields.iter().filter(|field| self.is_linked(field.node));
                 for field in linked {
                     let Some((_, value)) = entries.iter().find(|(key, _)| **key == *field.name)
@@ -55,7 +55,7 @@ impl Catalog {
                         continue;
                     };
                     let length = push(path, &field.name);
-                    self.links_below(field.node, value, path, found, room - 1);
+                    self.links_below(field.node, value, path, found, levels - 1);
                     path.truncate(length);
                 }
             }
@@ -64,7 +64,7 @@ impl Catalog {
                 if let Some(member) = name.and_then(|name| union.member(name))
                     && self.is_linked(member)
                 {
-                    self.links_below(member, value, path, found, room);
+                    self.links_below(member, value, path, found, levels);
                 }
             }
             _ => {}
@@ -72,31 +72,30 @@ impl Catalog {
     }
 }
 
-/// Calls `found` with `path` and every text that stands there; lists on the
-/// way are gone through. For links that no lexicon calls one, such as a
-/// `sourceUrl`.
+/// Calls `found` with `path` and every text at that path, through all items of
+/// lists. For links that are none by their lexicon, such as a `sourceUrl`.
 pub fn along(record: &Value<'_>, path: &str, found: &mut impl FnMut(&str, &str)) {
     follow(record, Some(path), DEPTH_MAX, &mut |target| {
         found(path, target);
     });
 }
 
-/// `rest` is what of the path is still to go; `None` at its end.
-fn follow(value: &Value<'_>, rest: Option<&str>, room: usize, found: &mut impl FnMut(&str)) {
+/// `rest` is the part of the path not yet followed; `None` at its end.
+fn follow(value: &Value<'_>, rest: Option<&str>, levels: usize, found: &mut impl FnMut(&str)) {
     match (value, rest) {
-        (Value::List(items), _) if room > 0 => {
+        (Value::List(items), _) if levels > 0 => {
             for item in items {
-                follow(item, rest, room - 1, found);
+                follow(item, rest, levels - 1, found);
             }
         }
         (Value::Text(text), None) => found(text),
-        (Value::Map(_), Some(path)) if room > 0 => {
+        (Value::Map(_), Some(path)) if levels > 0 => {
             let (key, rest) = match path.split_once('.') {
                 Some((key, rest)) => (key, Some(rest)),
                 None => (path, None),
             };
             if let Some(value) = value.get(key) {
-                follow(value, rest, room - 1, found);
+                follow(value, rest, levels - 1, found);
             }
         }
         _ => {}
@@ -107,7 +106,7 @@ fn is_link(format: Format, target: &str) -> bool {
     matches!(format, Format::AtUri | Format::Did) && format.accepts(target)
 }
 
-/// Adds a step and gives the length to go back to.
+/// Adds a step to the path and returns the previous length.
 fn push(path: &mut String, step: &str) -> usize {
     let length = path.len();
     if length > 0 {

@@ -3,13 +3,14 @@
 //! In:    record paths and CIDs; or the blocks of a commit or a whole repo.
 //! Out:   the root CID, the node blocks, the proof a commit must carry, the
 //!        previous root a commit implies, or every record of a repo.
-//! Never: a node read whose keys are out of order, at a wrong height or of a
-//!        wrong syntax; recursion deeper than a SHA-256 has bit pairs.
+//! Never: a node read whose keys are out of order, at a wrong height or not
+//!        record paths; recursion deeper than 128 layers, the bit pairs of a
+//!        SHA-256.
 //!
-//! A key's height is the number of leading zero bit pairs of its SHA-256, so
-//! the shape of the tree follows from its keys alone and a repo has exactly
-//! one root. [`invert`] uses that: undo a commit's operations on the part of
-//! the tree that the commit carries, and the root must be the one before it.
+//! A key's height is the number of leading zero bit pairs of its SHA-256. So
+//! the keys alone determine the tree, and a set of records has exactly one
+//! root. [`invert`] uses that: it undoes a commit's operations on the part of
+//! the tree that the commit contains, which must give the previous root.
 
 use sha2::{Digest, Sha256};
 
@@ -32,23 +33,23 @@ pub const PATH_BYTES_MAX: usize = 1024;
 /// Why a tree cannot be read or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MstError {
-    /// The archive lacks a node this needs: fetch the whole repo.
+    /// A node is needed that the archive lacks: fetch the whole repo.
     #[error("block {0} is not in the archive")]
     Missing(Cid),
 
-    /// A node block is not CBOR of the right shape.
+    /// A node block is not CBOR, or has other fields.
     #[error("node block")]
     Block(#[from] CborError),
 
-    /// A node is well formed but no node of any true tree.
+    /// A node that no valid tree contains.
     #[error("not a merkle search tree: {0}")]
     Malformed(&'static str),
 
-    /// The path can be no record's.
+    /// Not a valid record path.
     #[error("not a record path")]
     Path,
 
-    /// The tree does not hold what an operation says.
+    /// The tree does not contain the record that an operation names.
     #[error("tree and operation disagree: {0}")]
     Disagrees(&'static str),
 
@@ -70,15 +71,15 @@ pub fn height(key: &[u8]) -> u8 {
     (zeros / 2) as u8
 }
 
-/// Bytes two neighbouring keys have in common at their start.
+/// Length in bytes of the common prefix of two keys.
 pub fn common_prefix(left: &[u8], right: &[u8]) -> usize {
     left.iter().zip(right).take_while(|(a, b)| a == b).count()
 }
 
-/// Whether `path` can be a record's: two non-empty parts of the allowed
-/// characters around one slash.
+/// Whether `path` is a record path: two non-empty parts of the allowed
+/// characters, separated by one slash.
 pub fn is_path(path: &[u8]) -> bool {
-    // No early exit, so that the compiler can take many bytes at a time.
+    // No early exit, so that the compiler can use vector instructions.
     let (mut allowed, mut slashes) = (true, 0usize);
     for &byte in path {
         let slash = byte == b'/';

@@ -1,8 +1,8 @@
 //! The `uri` string format: anything with a scheme.
 //!
 //! Looser than RFC 3986 on purpose in one point: letters outside ASCII are
-//! taken, because real links hold them and browsers open them. White space
-//! and control characters are not.
+//! accepted, because real links contain them and browsers open them. White
+//! space and control characters are not.
 
 /// Bytes in a URI.
 const URI_BYTES_MAX: usize = 8 * 1024;
@@ -21,10 +21,10 @@ pub fn is_valid(text: &str) -> bool {
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
         && !rest.is_empty()
-        && !has_gap(rest)
+        && !has_space_or_control(rest)
 }
 
-fn has_gap(text: &str) -> bool {
+fn has_space_or_control(text: &str) -> bool {
     if text.is_ascii() {
         text.bytes().any(|byte| !byte.is_ascii_graphic())
     } else {

@@ -1,7 +1,7 @@
 //! One value of the AT Protocol data model, borrowed from the bytes it came from.
 //!
 //! A record is read once, from CBOR or from JSON, into a [`Value`]; the
-//! validator, the reference finder and the writers all walk the same tree.
+//! validator, the search for links and the writers all walk the same tree.
 
 use std::borrow::Cow;
 
@@ -62,7 +62,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The name of the kind, as fault messages say it.
+    /// The lexicon's name for the type of this value, for error messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Value::Null => "null",

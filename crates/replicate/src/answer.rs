@@ -66,17 +66,16 @@ impl Log {
                 let said = (spelling, bytes.as_slice());
                 log.read(&space, path.as_deref(), said, &caller, charged)
             };
-            match tokio::task::spawn_blocking(read).await {
-                Ok(admitted) => admitted,
-                Err(_) => Admitted::refused(None, Fault::Unavailable),
-            }
+            let admitted = self.preparing(read).await;
+            admitted.unwrap_or_else(|| Admitted::refused(None, Fault::Unavailable))
         };
         let outcome = match admitted.work {
             Err(fault) => Err(fault),
             Ok(Work::Append(append)) => self.append(space, append, bytes_read, caller).await,
             Ok(work) => {
                 let (log, space) = (self.clone(), space.to_owned());
-                blocking(move || log.finish(&space, work, &caller)).await
+                let finished = self.reading(move || log.finish(&space, work, &caller));
+                finished.await.unwrap_or(Err(Fault::Unavailable))
             }
         };
         measure(admitted.kind, &outcome);
@@ -166,6 +165,9 @@ impl Log {
         let request = Request::parse(message, kind, space, self.limits())?;
         let Request::Append(append) = request else {
             self.may(Right::Read, space, caller)?;
+            if matches!(request, Request::Subscribe(_)) {
+                self.has_room()?;
+            }
             return Ok(Work::Request(request));
         };
         self.may(Right::Append, space, caller)?;
@@ -208,8 +210,12 @@ impl Log {
                 if space == streams::SPACE {
                     streams::end_expired(self)?;
                 }
-                let now_ms = self.now_ms();
-                self.authority().answer(space, &request, now_ms, &random())
+                let limits = self.limits_of(space);
+                let authority = Authority {
+                    limits: &limits,
+                    ..self.authority()
+                };
+                authority.answer(space, &request, self.now_ms(), &random())
             }
             Work::Append(append) => self.append_here(space, append, caller),
         }
@@ -226,12 +232,14 @@ impl Log {
         let order = Order::new(self, space, append);
         if order.append.cursor.is_some() {
             let order = order.clone();
-            blocking(move || order.check_cursor()).await?;
+            let checked = self.preparing(move || order.check_cursor()).await;
+            checked.unwrap_or(Err(Fault::Unavailable))?;
         }
         let mut appended = self.store().grouped(bytes, order.clone().job()).await;
         if let Err(AppendError::Store(StoreError::UnknownSpace)) = appended {
             let (log, space) = (self.clone(), space.to_owned());
-            blocking(move || log.create_to_append(&space, &caller)).await?;
+            let created = self.preparing(move || log.create_to_append(&space, &caller));
+            created.await.unwrap_or(Err(Fault::Unavailable))?;
             appended = self.store().grouped(bytes, order.clone().job()).await;
         }
         order.publish(appended)
@@ -320,8 +328,7 @@ impl Order {
     /// What it does in the transaction of its group.
     fn job(self) -> impl FnOnce(&Moment<'_>, &mut Remembered) -> Result<Appended, AppendError> {
         move |moment, known| {
-            let mut limits = self.log.limits().clone();
-            limits.space_bytes_max = self.log.settings().bytes_max_of(&self.space);
+            let limits = self.log.limits_of(&self.space);
             let (append, now_ms) = (&self.append, self.log.now_ms());
             within::append(moment, known, &self.space, append, now_ms, &limits)
         }
@@ -340,13 +347,6 @@ impl Order {
         self.log.tell(&self.space, position_max, feeds, namespace);
         Ok(Answer::Appended(appended))
     }
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or(Err(Fault::Unavailable))
 }
 
 /// Count an answer.

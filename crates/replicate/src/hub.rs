@@ -13,15 +13,34 @@ use tokio::sync::broadcast;
 /// News a slow listener may be behind before it is told that it missed some.
 const NEWS_MAX: usize = 64;
 
+/// Feeds that news name, and bytes of their names; of more, everybody who listens is told.
+const FEEDS_MAX: usize = 64;
+const FEEDS_BYTES_MAX: usize = 4096;
+
 /// Blocks were appended.
 #[derive(Debug, Clone)]
 pub struct News {
     /// The highest position.
     pub position_max: u64,
-    /// The feeds that grew; `None` where another process wrote and nobody knows.
+    /// The feeds that grew; `None` where another process wrote and nobody knows, and where they
+    /// are many.
     pub feeds: Option<Arc<BTreeSet<String>>>,
     /// The namespace of the append, if one was named.
     pub namespace: Option<Arc<str>>,
+}
+
+impl News {
+    /// News of these feeds, or of any where they are too many to keep for who is slow.
+    #[must_use]
+    pub fn of(position_max: u64, feeds: BTreeSet<String>, namespace: Option<&str>) -> Self {
+        let bytes: usize = feeds.iter().map(String::len).sum();
+        let fits = feeds.len() <= FEEDS_MAX && bytes <= FEEDS_BYTES_MAX;
+        Self {
+            position_max,
+            feeds: fits.then(|| Arc::new(feeds)),
+            namespace: namespace.map(Arc::from),
+        }
+    }
 }
 
 /// Who waits for what.
@@ -56,5 +75,22 @@ impl Hub {
             // Nobody listening any more is no fault.
             drop(sender.send(news));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_of_many_feeds_or_long_names_are_news_of_any() {
+        let names = |count: usize, bytes: usize| -> BTreeSet<String> {
+            let named = (0..count).map(|number| format!("{number:0bytes$}"));
+            named.collect()
+        };
+        let is_named = |feeds| News::of(1, feeds, None).feeds.is_some();
+        assert!(is_named(names(1, 1)) && is_named(names(FEEDS_MAX, 64)));
+        assert!(!is_named(names(FEEDS_MAX + 1, 3)));
+        assert!(!is_named(names(10, 512)));
     }
 }

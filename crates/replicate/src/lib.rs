@@ -17,6 +17,9 @@ pub mod metrics;
 #[cfg(test)]
 mod effort;
 
+// Whether a page of another origin asks.
+pub mod origin;
+
 // `[log]` in the configuration file.
 pub mod settings;
 
@@ -35,6 +38,9 @@ pub mod charge;
 // Bytes kept for clients.
 pub mod memory_pool;
 
+// Where a client's messages are counted in bytes.
+pub mod client_memory;
+
 // Who may read, append and create.
 pub mod access;
 
@@ -52,6 +58,9 @@ pub mod cbor;
 
 // How a message is written in bytes.
 mod spelling;
+
+// How many requests may block at once.
+mod threads;
 
 // The log of this process.
 pub mod log;
@@ -87,7 +96,7 @@ pub mod peer;
 mod tests;
 
 use axum::Router;
-use axum::http::header;
+use axum::http::{Method, Uri, header};
 use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
@@ -102,6 +111,15 @@ pub fn router(log: Log) -> Router {
         .merge(streams::router(log.clone()))
         .layer(middleware::from_fn_with_state(log, guard::guard))
         .route("/log.js", get(client))
+}
+
+/// Whether a request waits for news of a stream, for as long as the log's settings allow.
+#[must_use]
+pub fn waits(method: &Method, uri: &Uri) -> bool {
+    let mut parameters = uri.query().unwrap_or_default().split('&');
+    *method == Method::GET
+        && uri.path().starts_with("/v1/stream/")
+        && parameters.any(|parameter| parameter.starts_with("live="))
 }
 
 /// The client for browsers, as it is.

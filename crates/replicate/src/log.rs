@@ -10,6 +10,7 @@ use super::rate::Rate;
 use super::settings::{LogSettings, Right};
 use super::sqlite::SqliteLog;
 use super::sqlite::published::{Desk, Notice, PublishError};
+use super::threads::Threads;
 use crate::metrics as names;
 use crate::time::Time;
 use blocklog::block::Held;
@@ -51,6 +52,7 @@ struct Inner {
     hub: Hub,
     rate: Rate,
     connections: AtomicUsize,
+    threads: Threads,
 }
 
 impl Log {
@@ -67,6 +69,7 @@ impl Log {
             time,
             hub: Hub::default(),
             connections: AtomicUsize::new(0),
+            threads: Threads::new(),
         };
         Self {
             inner: Arc::new(inner),
@@ -97,6 +100,14 @@ impl Log {
         &self.inner.limits
     }
 
+    /// The limits of messages of one space.
+    pub(crate) fn limits_of(&self, space: &str) -> Limits {
+        Limits {
+            space_bytes_max: self.inner.settings.bytes_max_of(space),
+            ..self.inner.limits.clone()
+        }
+    }
+
     /// Under which names one may append.
     pub(crate) fn writers(&self) -> &Writers {
         &self.inner.writers
@@ -105,6 +116,22 @@ impl Log {
     /// WebSocket connections open now.
     pub(super) fn connections(&self) -> &AtomicUsize {
         &self.inner.connections
+    }
+
+    /// Read on a thread that may block; `None` if that ended early.
+    pub(crate) async fn reading<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        self.inner.threads.read(work).await
+    }
+
+    /// The same for what an append needs before its turn, which waits for no reader.
+    pub(crate) async fn preparing<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        self.inner.threads.prepare(work).await
     }
 
     /// Unix milliseconds.
@@ -213,11 +240,7 @@ impl Log {
         feeds: BTreeSet<String>,
         namespace: Option<&str>,
     ) {
-        let news = News {
-            position_max,
-            feeds: Some(Arc::new(feeds)),
-            namespace: namespace.map(Arc::from),
-        };
+        let news = News::of(position_max, feeds, namespace);
         self.inner.hub.tell(space, news);
     }
 

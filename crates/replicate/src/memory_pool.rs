@@ -6,10 +6,10 @@
 //!        address, so that nobody uses up what others need.
 //!
 //! What the pool does when it is full depends on who can make room. Of answers
-//! that wait for their readers, [`MemoryPool::take`] closes the connections of
-//! others: the oldest one of the address that has most. A reader who reads has
-//! nothing old there. Bytes that are still arriving are refused instead
-//! ([`Reservation::try_grow`]): their sender can send them again.
+//! that wait for their readers, and of connections that wait for messages, the
+//! oldest one of the address that has most is closed. A reader who reads has
+//! nothing old there. The body of a request cannot be closed for another one: a
+//! further one is refused ([`Reservation::try_grow`]), and can be sent again.
 //!
 //! A connection that is closed for others counts as freed at once. It ends a
 //! moment later, so memory may pass the limit for that long.
@@ -89,29 +89,39 @@ impl MemoryPool {
     ) -> Reservation {
         let bytes = bytes.min(self.share());
         let mut state = self.state.lock();
-        loop {
-            let has_share = address.is_some() && state.of(address) + bytes > self.share();
-            let is_full = state.bytes + bytes > self.bytes_max;
-            let greediest = match (has_share, is_full) {
-                (true, _) => Some(address),
-                (false, true) => state.most(),
-                (false, false) => None,
-            };
-            if !greediest.is_some_and(|address| state.close(address)) {
-                break;
-            }
-            self.limited.increment(1);
-        }
+        self.make_room(&mut state, address, bytes);
         let id = state.add(address, bytes, Some(closing));
         self.gauge.set(state.bytes as f64);
         drop(state);
         self.reservation(id, address)
     }
 
-    /// A reservation of nothing, for what cannot be closed; it grows with what arrives.
-    pub fn open(self: &Arc<Self>, address: Option<IpAddr>) -> Reservation {
-        let id = self.state.lock().add(address, 0, None);
+    /// A reservation of nothing, which grows with what arrives. It is closed for others where it
+    /// can be.
+    pub fn open(
+        self: &Arc<Self>,
+        address: Option<IpAddr>,
+        closing: Option<Arc<Notify>>,
+    ) -> Reservation {
+        let id = self.state.lock().add(address, 0, closing);
         self.reservation(id, address)
+    }
+
+    /// Closes others until so many bytes fit; whether they do.
+    fn make_room(&self, state: &mut State, address: Option<IpAddr>, bytes: usize) -> bool {
+        loop {
+            let has_share = address.is_some() && state.of(address) + bytes > self.share();
+            let is_full = state.bytes + bytes > self.bytes_max;
+            let greediest = match (has_share, is_full) {
+                (true, _) => address,
+                (false, true) => state.most(),
+                (false, false) => return true,
+            };
+            if !state.close(greediest) {
+                return false;
+            }
+            self.limited.increment(1);
+        }
     }
 
     fn reservation(self: &Arc<Self>, id: u64, address: Option<IpAddr>) -> Reservation {
@@ -134,8 +144,7 @@ impl Reservation {
     pub fn try_grow(&self, bytes: usize) -> bool {
         let pool = &self.pool;
         let mut state = pool.state.lock();
-        let over = self.address.is_some() && state.of(self.address) + bytes > pool.share();
-        if over || state.bytes + bytes > pool.bytes_max {
+        if !pool.make_room(&mut state, self.address, bytes) {
             pool.limited.increment(1);
             return false;
         }
@@ -187,11 +196,15 @@ impl State {
         Some(removed)
     }
 
-    /// The address that has most.
-    fn most(&self) -> Option<Option<IpAddr>> {
-        let held = self.addresses.iter();
+    /// The address that has most, among those of which something can be closed.
+    fn most(&self) -> Option<IpAddr> {
+        let can_close = |held: &Address| {
+            let mut reservations = held.reservations.values();
+            reservations.any(|one| one.closing.is_some())
+        };
+        let held = self.addresses.iter().filter(|(_, held)| can_close(held));
         let most = held.max_by_key(|(_, held)| held.bytes);
-        most.map(|(address, _)| *address)
+        most.and_then(|(address, _)| *address)
     }
 
     /// Closes the oldest of an address that can be closed; whether there was one.
@@ -273,9 +286,25 @@ mod tests {
     }
 
     #[test]
+    fn what_arrives_closes_connections_that_wait_and_the_closed_one_does_not_grow() {
+        let pool = pool(100);
+        let (idle, busy) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let first = pool.open(None, Some(Arc::clone(&idle)));
+        let second = pool.open(TWO, Some(Arc::clone(&busy)));
+        assert!(first.try_grow(90) && second.try_grow(20));
+        assert!(idle.notified().now_or_never().is_some());
+        assert!(!first.try_grow(1), "it is closed");
+        assert!(!second.try_grow(20), "it is itself the greediest");
+        assert!(busy.notified().now_or_never().is_some());
+        drop((first, second));
+        assert_eq!(pool.state.lock().bytes, 0);
+    }
+
+    #[test]
     fn what_arrives_is_refused_where_it_does_not_fit() {
         let pool = pool(100);
-        let (one, two, here) = (pool.open(ONE), pool.open(TWO), pool.open(None));
+        let open = |address| pool.open(address, None);
+        let (one, two, here) = (open(ONE), open(TWO), open(None));
         assert!(one.try_grow(20) && !one.try_grow(20) && one.try_grow(5));
         assert!(two.try_grow(20), "another has a share of its own");
         assert!(here.try_grow(50) && !here.try_grow(20));

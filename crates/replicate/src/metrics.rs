@@ -29,6 +29,9 @@ pub const LOG_SUBSCRIPTIONS: &str = "feedmill_log_subscriptions";
 /// Highest position, by space.
 pub const LOG_POSITION: &str = "feedmill_log_position";
 
+/// Bytes of the log's write-ahead log.
+pub const LOG_WAL_BYTES: &str = "feedmill_log_wal_bytes";
+
 /// What a metric counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -51,6 +54,11 @@ pub const ALL: &[(&str, Kind, &str)] = &[
         "messages of the log answered, by kind and result",
     ),
     (LOG_READ, Kind::Counter, "blocks given out in pages"),
+    (
+        LOG_WAL_BYTES,
+        Kind::Gauge,
+        "bytes of the log's write-ahead log",
+    ),
     (
         LOG_CONFLICTS,
         Kind::Counter,

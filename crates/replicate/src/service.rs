@@ -5,7 +5,9 @@
 //! Never: a reply without the id of a request that could be read.
 
 use super::access::Caller;
+use super::body::{self, NoBody, Upload};
 use super::cbor;
+use super::client_memory::ClientMemory;
 use super::log::Log;
 use super::settings::Right;
 use super::spelling::Spelling;
@@ -59,6 +61,7 @@ pub(super) async fn post(
     request: Request<Body>,
 ) -> Response {
     let caller = Caller::of(request.headers());
+    let memory = request.extensions().get::<ClientMemory>().cloned();
     let spelling = match incoming(request.headers()) {
         Ok(spelling) => spelling,
         Err(fault) => return respond(&refused(fault), Spelling::Json),
@@ -67,21 +70,29 @@ pub(super) async fn post(
     if let Err(fault) = admit(&log, &space, &kind, &caller) {
         return respond(&refused(fault), outgoing);
     }
-    // Base64 makes four bytes of three, and every block has some fields besides.
-    let body_bytes_max = log
-        .limits()
-        .batch_bytes_max
-        .saturating_mul(2)
-        .saturating_add(1 << 20);
-    let reply = match super::body::read(request.into_body(), body_bytes_max).await {
-        Ok(bytes) => {
-            let said = (spelling, bytes);
-            log.reply(&space, Some(&kind), said, caller, None).await
+    let limits = log.limits();
+    let (bytes_max, limit, max) = match kind == "append" {
+        true => {
+            let max = limits.batch_bytes_max;
+            (limits.append_message_bytes_max(), "batch_bytes_max", max)
         }
-        Err(_) => refused(Fault::TooLarge {
-            limit: "batch_bytes_max".into(),
-            max: log.limits().batch_bytes_max as u64,
+        false => {
+            let max = limits.request_bytes_max;
+            (max, "request_bytes_max", max)
+        }
+    };
+    let reply = match body::read(request.into_body(), bytes_max, memory.as_ref()).await {
+        Ok(Upload { bytes, reservation }) => {
+            let said = (spelling, bytes);
+            let reply = log.reply(&space, Some(&kind), said, caller, None).await;
+            drop(reservation);
+            reply
+        }
+        Err(NoBody::TooLong | NoBody::Broken) => refused(Fault::TooLarge {
+            limit: limit.into(),
+            max: max as u64,
         }),
+        Err(NoBody::NoRoom) => refused(Fault::Unavailable),
     };
     respond(&reply, outgoing)
 }

@@ -4,6 +4,7 @@
 //! Out:   the limits and rules of the log, complete.
 //! Never: an unknown key taken for a default.
 
+use crate::origin::is_origin;
 use blocklog::limits::Limits;
 use blocklog::replica::{Mode, Target};
 use blocklog::store::Keep;
@@ -319,7 +320,6 @@ impl LogSettings {
     #[must_use]
     pub fn faults(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
-        let is_origin = |one: &&String| *one == "*" || *one == "null" || one.contains("://");
         for wrong in self.origins.iter().filter(|one| !is_origin(one)) {
             let problem = format!("{wrong:?} is not an origin such as \"https://app.example\"");
             found.push(("log.origins".into(), problem));

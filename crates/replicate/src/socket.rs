@@ -11,6 +11,7 @@
 
 use super::access::{Caller, PROTOCOL};
 use super::charge::Charge;
+use super::client_memory::ClientMemory;
 use super::hub::News;
 use super::log::Log;
 use super::service::respond;
@@ -29,6 +30,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::broadcast::{self, error::RecvError};
 
+/// Bytes that a connection has for reading, and for writing small messages.
+const BUFFER_BYTES: usize = 4 << 10;
+
 /// A connection that says nothing for so long is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
@@ -42,12 +46,14 @@ pub(super) async fn upgrade(
     State(log): State<Log>,
     Path(space): Path<String>,
     charge: Option<Extension<Charge>>,
+    memory: Option<Extension<ClientMemory>>,
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
     let caller = Caller::of(&headers);
     let reads = log.may(Right::Read, &space, &caller);
-    if let (Err(fault), Err(_)) = (reads, log.may(Right::Append, &space, &caller)) {
+    let appends = log.may(Right::Append, &space, &caller);
+    if let (Err(fault), Err(_)) = (reads, &appends) {
         let reply = Reply {
             id: None,
             outcome: Err(fault),
@@ -58,14 +64,20 @@ pub(super) async fn upgrade(
         let told = "connections_max is reached";
         return (StatusCode::SERVICE_UNAVAILABLE, told).into_response();
     };
-    let message_bytes_max = log
-        .limits()
-        .batch_bytes_max
-        .saturating_mul(2)
-        .saturating_add(1 << 20);
+    let message_bytes_max = match appends {
+        Ok(()) => log.limits().append_message_bytes_max(),
+        Err(_) => log.limits().request_bytes_max,
+    };
+    let memory = memory.map(|Extension(memory)| memory);
+    if let Some(memory) = &memory {
+        memory.begin_reading();
+    }
     let mut answer = upgrade
         .protocols([PROTOCOL])
         .max_message_size(message_bytes_max)
+        .max_frame_size(message_bytes_max)
+        .read_buffer_size(BUFFER_BYTES)
+        .write_buffer_size(BUFFER_BYTES)
         .on_upgrade(async move |socket| {
             let connection = Connection {
                 news: log.hub().listen(&space),
@@ -73,6 +85,7 @@ pub(super) async fn upgrade(
                 space,
                 caller,
                 charge: charge.map(|Extension(charge)| charge),
+                memory,
                 socket,
                 subscribed: None,
                 spelling: Spelling::Json,
@@ -109,6 +122,8 @@ struct Connection {
     caller: Caller,
     /// What each message costs.
     charge: Option<Charge>,
+    /// Where its messages are counted.
+    memory: Option<ClientMemory>,
     socket: WebSocket,
     news: broadcast::Receiver<News>,
     /// What it wants hints about; `None` before it subscribes.
@@ -121,7 +136,13 @@ impl Connection {
         loop {
             let going_on = tokio::select! {
                 message = self.socket.recv() => match message {
-                    Some(Ok(message)) => self.take(message).await,
+                    Some(Ok(message)) => {
+                        let going_on = self.take(message).await;
+                        if let Some(memory) = &self.memory {
+                            memory.answered();
+                        }
+                        going_on
+                    }
                     Some(Err(_)) => return self.refuse().await,
                     None => false,
                 },
@@ -156,10 +177,12 @@ impl Connection {
         if matches!(reply.outcome, Ok(Answer::Subscribed(_))) {
             let (log, space) = (self.log.clone(), self.space.clone());
             let look = move || wanted(&log, &space, &again.0.read(&again.1).ok()?);
-            let found = tokio::task::spawn_blocking(look).await;
-            self.subscribed = found.ok().flatten();
+            self.subscribed = self.log.reading(look).await.flatten();
         }
-        self.send(&reply.to_message()).await
+        // What waits for a client that does not read is the message alone.
+        let message = reply.to_message();
+        drop(reply);
+        self.send(message).await
     }
 
     /// Ends a connection that said what cannot be read: a message larger than any may be.
@@ -196,19 +219,22 @@ impl Connection {
             space: self.space.clone(),
             position_max,
         };
-        self.send(&advanced.to_message()).await
+        self.send(advanced.to_message()).await
     }
 
     /// How far the space is, asked of the store: more was told than this connection could hear.
     async fn position_max(&mut self) -> u64 {
         let (log, space) = (self.log.clone(), self.space.clone());
-        let asked = tokio::task::spawn_blocking(move || log.store().space(&space)).await;
-        let state = asked.ok().and_then(Result::ok).flatten();
+        let asked = self.log.reading(move || log.store().space(&space)).await;
+        let state = asked.and_then(Result::ok).flatten();
         state.map_or(0, |state| state.position_max)
     }
 
-    async fn send(&mut self, message: &Value) -> bool {
-        let bytes = self.spelling.write(message);
+    async fn send(&mut self, message: Value) -> bool {
+        let bytes = self.spelling.write(&message);
+        drop(message);
+        let memory = self.memory.clone();
+        let _reservation = memory.as_ref().map(|memory| memory.answer(bytes.len()));
         let message = match self.spelling {
             Spelling::Json => match String::from_utf8(bytes) {
                 Ok(text) => Message::Text(text.into()),
@@ -216,7 +242,16 @@ impl Connection {
             },
             Spelling::Cbor | Spelling::Canonical => Message::Binary(bytes.into()),
         };
-        self.socket.send(message).await.is_ok()
+        let closed = async {
+            match &memory {
+                Some(memory) => memory.closing.notified().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            sent = self.socket.send(message) => sent.is_ok(),
+            () = closed => false,
+        }
     }
 }
 

@@ -19,6 +19,9 @@ use crate::repo::{Change, Committed};
 use crate::traffic::Act;
 use crate::world::World;
 
+// Cards, links, watches and mutes.
+mod library;
+
 /// Bytes of a record that no block may hold.
 const OVERSIZED_BYTES: usize = 1_000_100;
 /// Operations of a batch.
@@ -43,6 +46,7 @@ impl World {
             Act::TooBig => self.too_big(&mut events),
             Act::Recreate => self.recreate(&mut events),
             Act::Batch => self.batch(&mut events),
+            Act::Save => self.save(&mut events),
             Act::Empty => {
                 if let Some(number) = self.writer() {
                     self.commit(number, Vec::new(), &mut events);
@@ -109,6 +113,7 @@ impl World {
                 let draft = self.composer.bloat(draft, OVERSIZED_BYTES);
                 Some(self.write(number, draft))
             }
+            Act::Card | Act::Link | Act::Watch | Act::Mute => self.change_library(number, act),
             _ => self.change_follow(number, act),
         }
     }
@@ -146,7 +151,7 @@ impl World {
         let rkey = account.glance(FOLLOW, &mut self.rng)?;
         let uri = format!("at://{}/{FOLLOW}/{rkey}", account.did);
         let fact = self.model.record(&uri).filter(|fact| fact.sound)?;
-        fact.subject.clone()
+        fact.text("subject").map(str::to_owned)
     }
 
     fn react(&mut self, number: usize, collection: &'static str) -> Option<Change> {

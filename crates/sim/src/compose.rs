@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use record::value::{Value, key_order};
 
 use crate::clock::{self, DAY_US, HOUR_US, MALFORMED};
-use crate::model::Said;
+use crate::model::Fields;
 use crate::rng::Rng;
 
 /// Collections of the world.
@@ -33,12 +33,15 @@ pub struct Draft {
     pub value: Value<'static>,
     /// Instant of its `createdAt`; `None` if missing or malformed.
     pub created_us: Option<i64>,
-    /// Whom it follows.
-    pub subject: Option<String>,
     /// Whether it satisfies its lexicon.
     pub sound: bool,
-    /// What it says, if it is a post.
-    pub said: Option<Said>,
+    /// What it says in fields that feeds look at.
+    pub fields: Fields,
+}
+
+/// What one field says.
+fn says(path: &'static str, text: impl Into<String>) -> Fields {
+    Fields::from([(path, vec![text.into()])])
 }
 
 /// A record that others refer to: URI and CID.
@@ -127,6 +130,9 @@ pub const WORDS: [&str; 48] = [
 /// Languages that posts are in.
 pub const LANGUAGES: [&str; 4] = ["en", "de", "ja", "pt-BR"];
 
+// Cards, collections of them, and who watches and mutes what.
+pub mod library;
+
 /// A map value in canonical key order.
 fn map(fields: Vec<(&'static str, Value<'static>)>) -> Value<'static> {
     let mut fields: Vec<(Cow<'static, str>, Value<'static>)> = fields
@@ -213,14 +219,11 @@ impl Composer {
             ("text", text(&*words)),
             ("createdAt", text(created)),
         ];
-        let mut said = Said {
-            text: words.clone(),
-            lang: None,
-        };
+        let mut told = says("text", &*words);
         if self.rng.chance(0.8) {
             let language = self.rng.pick(&LANGUAGES).copied().unwrap_or("en");
             fields.push(("langs", Value::List(vec![text(language)])));
-            said.lang = Some(language.to_owned());
+            told.insert("langs", vec![language.to_owned()]);
         }
         if let Some(parent) = parent {
             let both = vec![
@@ -239,9 +242,8 @@ impl Composer {
             collection: POST,
             value: map(fields),
             created_us: Some(created_us),
-            subject: None,
             sound: true,
-            said: Some(said),
+            fields: told,
         }
     }
 
@@ -271,9 +273,8 @@ impl Composer {
                 ("createdAt", text(created)),
             ]),
             created_us: Some(created_us),
-            subject: Some(subject.to_owned()),
             sound: true,
-            said: None,
+            fields: says("subject", subject),
         }
     }
 
@@ -288,9 +289,8 @@ impl Composer {
                 ("createdAt", text(created)),
             ]),
             created_us: Some(created_us),
-            subject: None,
             sound: true,
-            said: None,
+            fields: says("subject.uri", &*to.uri),
         }
     }
 
@@ -307,9 +307,8 @@ impl Composer {
                 ("createdAt", text(created)),
             ]),
             created_us: Some(created_us),
-            subject: None,
             sound: true,
-            said: None,
+            fields: Fields::new(),
         }
     }
 
@@ -338,9 +337,8 @@ impl Composer {
             collection: ODD,
             value,
             created_us,
-            subject: None,
             sound: true,
-            said: None,
+            fields: Fields::new(),
         }
     }
 
@@ -366,11 +364,11 @@ impl Composer {
             }
             (_, 2) => set(value, "$type", Some(text("com.example.not.this"))),
             (FOLLOW, 3 | 4) => {
-                draft.subject = None;
+                draft.fields = Fields::new();
                 set(value, "subject", None);
             }
             (FOLLOW, _) => {
-                draft.subject = Some("nobody".to_owned());
+                draft.fields = says("subject", "nobody");
                 set(value, "subject", Some(text("nobody")));
             }
             (POST, 3) => set(value, "text", None),

@@ -12,8 +12,11 @@ pub mod clock;
 // Who follows, writes and reads how much.
 pub mod shape;
 
-// What is true, and what every reader should see.
+// What is true.
 pub mod model;
+
+// What every reader should see.
+pub mod feed;
 
 // What the inhabitants write.
 pub mod compose;

@@ -1,16 +1,19 @@
-//! The naive model: what is true, and what every reader should see.
+//! The naive model: what is true.
 //!
 //! In:    records and account states, told by whoever made them.
-//! Out:   feeds and lists by brute force over everything that is live.
+//! Out:   lists by brute force over everything that is live.
 //! Never: an index, a cache, a parser; a line shared with any engine.
 //!
 //! An oracle that calls the engine has the engine's faults. So times and
-//! subjects are not read from the records here: the writer of a record says
+//! fields are not read from the records here: the writer of a record says
 //! what it wrote. All of it is slow and meant to be obviously right.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-/// What stands at one AT-URI.
+/// What a record says in fields that feeds look at, by dotted path.
+pub type Fields = BTreeMap<&'static str, Vec<String>>;
+
+/// The record at one AT-URI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
     pub did: String,
@@ -20,20 +23,10 @@ pub struct Fact {
     pub cid: String,
     /// The record's own time in microseconds; `None` if missing or malformed.
     pub created_us: Option<i64>,
-    /// Whom it names as its subject, if it follows somebody.
-    pub subject: Option<String>,
     /// Whether it satisfies its collection's lexicon, if there is one.
     pub sound: bool,
-    /// What it says, where its writer told.
-    pub said: Option<Said>,
-}
-
-/// What a post says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
-    /// Words with one space between them.
-    pub text: String,
-    pub lang: Option<String>,
+    /// What it says; `None` where its writer did not tell.
+    pub fields: Option<Fields>,
 }
 
 /// Which of a feed's entries are asked for, and in what order.
@@ -59,6 +52,26 @@ impl Fact {
     /// The record's AT-URI.
     pub fn uri(&self) -> String {
         format!("at://{}/{}/{}", self.did, self.collection, self.rkey)
+    }
+
+    /// All that a field says; nothing where there is no such field.
+    pub fn all(&self, path: &str) -> &[String] {
+        let told = self.fields.as_ref().and_then(|fields| fields.get(path));
+        told.map_or(&[], Vec::as_slice)
+    }
+
+    /// What a field of one text says.
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.all(path).first().map(String::as_str)
+    }
+
+    /// The rule of times: the record's own, unless it has none or claims to
+    /// come from after the moment it was first seen.
+    pub fn time(&self, first_seen_us: i64) -> i64 {
+        match self.created_us {
+            Some(created) if created <= first_seen_us => created,
+            _ => first_seen_us,
+        }
     }
 }
 
@@ -101,22 +114,9 @@ impl Standing {
     }
 }
 
-/// Which feed is asked for.
-#[derive(Debug, Clone, Copy)]
-pub struct Rules<'a> {
-    /// Collection whose records are follows.
-    pub follow: &'a str,
-    /// Collections whose records are shown, in one order.
-    pub targets: &'a [&'a str],
-    /// Whether the reader sees his own records.
-    pub include_self: bool,
-    /// Whether records that break their lexicon are refused.
-    pub lexicons: bool,
-}
-
-/// One entry of a feed.
+/// One record of a list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
+pub struct Listed {
     pub time_us: i64,
     pub uri: String,
 }
@@ -173,89 +173,38 @@ impl Model {
     }
 
     /// Whether readers may see the record at all.
-    fn visible(&self, fact: &Fact, lexicons: bool) -> bool {
+    pub fn visible(&self, fact: &Fact, lexicons: bool) -> bool {
         !self.standing(&fact.did).hides() && (fact.sound || !lexicons)
     }
 
-    /// The live records of one account in one collection.
-    fn of<'a>(&'a self, did: &str, collection: &str) -> impl Iterator<Item = (&'a str, &'a Fact)> {
-        let prefix = format!("at://{did}/{collection}/");
-        self.records
-            .range(prefix.clone()..)
-            .take_while(move |(uri, _)| uri.starts_with(&prefix))
-            .map(|(uri, fact)| (uri.as_str(), fact))
-    }
-
-    /// The keys `reader` follows; two records that name one key give it once.
-    ///
-    /// A hidden account's follows are hidden with the rest of it.
-    pub fn follows(&self, reader: &str, rules: &Rules<'_>) -> BTreeSet<String> {
-        self.of(reader, rules.follow)
-            .filter(|(_, fact)| self.visible(fact, rules.lexicons))
-            .filter_map(|(_, fact)| fact.subject.clone())
-            .collect()
-    }
-
-    /// The whole feed of `reader`, newest first.
-    ///
-    /// `first_seen` says when the system under test first saw a record; it
-    /// decides the time of records whose own time is missing, malformed, or
-    /// later than that.
-    pub fn feed(
-        &self,
-        reader: &str,
-        rules: &Rules<'_>,
-        first_seen: &dyn Fn(&str) -> i64,
-    ) -> Vec<Entry> {
-        let mut authors = self.follows(reader, rules);
-        if rules.include_self {
-            authors.insert(reader.to_owned());
-        }
-        let mut entries = Vec::new();
-        for author in &authors {
-            for target in rules.targets {
-                for (uri, fact) in self.of(author, target) {
-                    if self.visible(fact, rules.lexicons) {
-                        entries.push(Entry {
-                            time_us: time(fact, first_seen(uri)),
-                            uri: uri.to_owned(),
-                        });
-                    }
-                }
-            }
-        }
-        entries.sort();
-        entries.dedup();
-        entries.reverse();
-        entries
-    }
-
-    /// Those of a feed's entries that a question asks for, in its order.
-    pub fn ask(&self, entries: &[Entry], question: &Question<'_>) -> Vec<Entry> {
-        let mut asked: Vec<(String, Entry)> = Vec::new();
-        for entry in entries {
-            let Some(fact) = self.records.get(&entry.uri) else {
+    /// Those of a list of posts that a question asks for, in its order.
+    pub fn ask(&self, posts: &[Listed], question: &Question<'_>) -> Vec<Listed> {
+        let mut asked: Vec<(String, Listed)> = Vec::new();
+        for post in posts {
+            let Some(fact) = self.records.get(&post.uri) else {
                 continue;
             };
-            let Some(said) = &fact.said else { continue };
-            let words: Vec<&str> = said.text.split(' ').collect();
+            let Some(text) = fact.text("text") else {
+                continue;
+            };
+            let words: Vec<&str> = text.split(' ').collect();
             let dated = |since: i64| fact.created_us.is_some_and(|created| created >= since);
             if question.words.iter().all(|word| words.contains(word))
                 && question
                     .lang
-                    .is_none_or(|lang| said.lang.as_deref() == Some(lang))
+                    .is_none_or(|lang| fact.text("langs") == Some(lang))
                 && question.since_us.is_none_or(dated)
             {
-                asked.push((said.text.clone(), entry.clone()));
+                asked.push((text.to_owned(), post.clone()));
             }
         }
-        // Entries come newest first, and a stable sort leaves them so within one text.
+        // Posts come newest first, and a stable sort leaves them so within one text.
         match question.by_text {
             None => {}
             Some(Direction::Up) => asked.sort_by(|a, b| a.0.cmp(&b.0)),
             Some(Direction::Down) => asked.sort_by(|a, b| b.0.cmp(&a.0)),
         }
-        asked.into_iter().map(|(_, entry)| entry).collect()
+        asked.into_iter().map(|(_, post)| post).collect()
     }
 
     /// The visible records of a collection, newest first; of one account if
@@ -266,29 +215,20 @@ impl Model {
         did: Option<&str>,
         lexicons: bool,
         first_seen: &dyn Fn(&str) -> i64,
-    ) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = self
+    ) -> Vec<Listed> {
+        let mut entries: Vec<Listed> = self
             .records
             .iter()
             .filter(|(_, fact)| fact.collection == collection)
             .filter(|(_, fact)| did.is_none_or(|did| fact.did == did))
             .filter(|(_, fact)| self.visible(fact, lexicons))
-            .map(|(uri, fact)| Entry {
-                time_us: time(fact, first_seen(uri)),
+            .map(|(uri, fact)| Listed {
+                time_us: fact.time(first_seen(uri)),
                 uri: uri.clone(),
             })
             .collect();
         entries.sort();
         entries.reverse();
         entries
-    }
-}
-
-/// The rule of times: the record's own, unless it has none or claims to come
-/// from after the moment it was first seen.
-fn time(fact: &Fact, first_seen: i64) -> i64 {
-    match fact.created_us {
-        Some(created) if created <= first_seen => created,
-        _ => first_seen,
     }
 }

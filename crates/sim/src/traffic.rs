@@ -66,6 +66,16 @@ pub enum Act {
     TooBig,
     /// A record longer than a block may be.
     Oversized,
+    /// A card, written, edited or deleted.
+    Card,
+    /// A link that puts a card into a collection, the same.
+    Link,
+    /// A card and its links in one commit.
+    Save,
+    /// A follow of a person, a collection, a topic or a post, the same.
+    Watch,
+    /// A mute or a block, the same.
+    Mute,
 }
 
 /// The mix of acts.
@@ -116,6 +126,7 @@ impl Traffic {
     /// [`Act::Oversized`], which must be asked for.
     pub fn wild() -> Self {
         Self::lively()
+            .and_library()
             .with(Act::Hide, 1.0)
             .with(Act::Restore, 1.2)
             .with(Act::Leave, 0.3)
@@ -131,6 +142,16 @@ impl Traffic {
             .with(Act::Spoiled, 2.0)
             .with(Act::SpoiledEdit, 0.7)
             .with(Act::Recreate, 1.0)
+    }
+
+    /// The same mix, and records for feeds of every kind.
+    #[must_use]
+    pub fn and_library(self) -> Self {
+        self.with(Act::Card, 4.0)
+            .with(Act::Link, 9.0)
+            .with(Act::Save, 7.0)
+            .with(Act::Watch, 10.0)
+            .with(Act::Mute, 4.0)
     }
 
     /// Posts and changes of mind more often than in life, so that a small

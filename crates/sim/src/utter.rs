@@ -41,9 +41,8 @@ impl World {
                 rkey: record.rkey,
                 cid: Cid::of_cbor(&record.block).to_string(),
                 created_us: record.created_us,
-                subject: None,
                 sound: record.sound,
-                said: None,
+                fields: None,
             });
         }
         let mut events = Vec::new();

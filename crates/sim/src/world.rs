@@ -402,9 +402,8 @@ impl World {
             rkey,
             cid: Cid::of_cbor(&block).to_string(),
             created_us: draft.created_us,
-            subject: draft.subject,
             sound: draft.sound,
-            said: draft.said,
+            fields: Some(draft.fields),
         };
         if fact.collection == POST && fact.sound {
             self.recent.push_front(Reference {
@@ -435,7 +434,7 @@ impl World {
                 .model
                 .record(&uri)
                 .filter(|fact| fact.sound)
-                .and_then(|fact| fact.subject.clone());
+                .and_then(|fact| fact.text("subject").map(str::to_owned));
             if let (FOLLOW, Some(subject)) = (collection, subject) {
                 account.leave(subject);
             }

@@ -8,6 +8,9 @@ pub enum StoreError {
     /// Somebody else holds the file. Try again.
     #[error("the store is locked by another process")]
     Locked,
+    /// As many readers as may be are reading. Try again.
+    #[error("all connections of readers are in use")]
+    Busy,
     /// There is no room. Make some; nothing was written.
     #[error("the disk is full")]
     Full,

@@ -17,6 +17,9 @@ pub mod port;
 // A batch, from its names to its commit.
 pub mod apply;
 
+// A repository that was fetched whole, slice by slice.
+pub mod repository;
+
 // What is due without anybody asking.
 pub mod work;
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use decide::ids::{CollectionId, KeyId, Micros, Position, RecordId};
-use decide::rows::{Account, Cursor, Entry, Parked, Recent, Record};
+use decide::rows::{Account, Cursor, Entry, Parked, Recent, Record, TABLES};
 use decide::table::{Row, Table};
 use decide::value::{Cell, Value};
 use decide::wants::{Loaded, Names, Scan, Wants};
@@ -106,9 +106,12 @@ impl Store for Memory {
 
     fn wait(&self, after: Position, timeout: Duration) -> bool {
         let mut state = self.state.lock();
-        let is_waiting = |state: &mut State| state.head <= after;
-        self.changed.wait_while_for(&mut state, is_waiting, timeout);
-        state.head > after
+        // A position that cannot be continued is news as well.
+        let is_waiting = |state: &mut State| {
+            after.epoch == state.head.epoch && state.trimmed <= after.n && state.head.n == after.n
+        };
+        let waited = self.changed.wait_while_for(&mut state, is_waiting, timeout);
+        !waited.timed_out()
     }
 
     fn trim(&self, through: Position) -> Result<(), StoreError> {
@@ -189,6 +192,15 @@ impl Snapshot for State {
             rows
         };
         Ok(ranges.iter().map(rows).collect())
+    }
+
+    fn keys(&self, ranges: &[Range]) -> Result<Vec<Vec<Vec<Value>>>, StoreError> {
+        let keys = |range: &Range| {
+            let columns = range.all_columns();
+            let rows = self.found(range).into_iter();
+            rows.map(|row| range.table.pick(row, &columns)).collect()
+        };
+        Ok(ranges.iter().map(keys).collect())
     }
 
     fn count(&self, ranges: &[Range]) -> Result<Vec<usize>, StoreError> {
@@ -319,22 +331,29 @@ impl State {
         for scan in &wants.scans {
             loaded.scans.insert(scan.clone(), self.scan(scan));
         }
+        let keys = self.names.keys.iter();
+        let keys = keys.filter(|(_, id)| wants.keys.contains(id));
+        loaded.keys = keys.map(|(text, id)| (*id, text.clone())).collect();
+        let collections = self.names.collections.iter();
+        let collections = collections.filter(|(_, id)| wants.collections.contains(id));
+        loaded.collections = collections.map(|(text, id)| (*id, text.clone())).collect();
         loaded
     }
 
     fn scan(&self, scan: &Scan) -> Vec<Vec<Value>> {
-        let rows = self.tables.get(scan.table);
-        let from = scan.prefix.clone();
-        if scan.index.is_empty() {
-            let rows = rows.into_iter().flat_map(|rows| rows.range(from.clone()..));
-            let rows = rows.take_while(|(key, _)| key.starts_with(&scan.prefix));
-            return rows.take(scan.max).map(|(_, row)| row.clone()).collect();
-        }
-        let keys = self.indexes.get(scan.index).into_iter();
-        let keys = keys.flat_map(|index| index.range(from.clone()..));
-        let keys = keys.take_while(|(cells, _)| cells.starts_with(&scan.prefix));
-        let found = keys.filter_map(|(_, key)| rows?.get(key).cloned());
-        found.take(scan.max).collect()
+        let Some(table) = TABLES.iter().find(|table| table.name == scan.table) else {
+            return Vec::new();
+        };
+        let range = Range {
+            table,
+            index: scan.index,
+            prefix: scan.prefix.clone(),
+            after: scan.after.clone(),
+            inclusive: false,
+            descending: false,
+            max: scan.max,
+        };
+        self.found(&range).into_iter().cloned().collect()
     }
 
     fn write(&mut self, writes: &Writes) {
@@ -404,6 +423,7 @@ impl State {
             table: Parked::TABLE.name,
             index: "parked_by_need",
             prefix: vec![hash.to_value()],
+            after: Vec::new(),
             max: usize::MAX,
         };
         for row in self.scan(&scan) {

@@ -74,6 +74,10 @@ pub trait Snapshot {
     /// Rows of some orders, in the order asked.
     fn range(&self, ranges: &[Range]) -> Result<Vec<Rows>, StoreError>;
 
+    /// The same, but only the columns of the order and of the primary key, one after the other: no
+    /// text of a row is read.
+    fn keys(&self, ranges: &[Range]) -> Result<Vec<Vec<Vec<Value>>>, StoreError>;
+
     /// How many rows begin with a prefix, counted up to the range's `max`.
     fn count(&self, ranges: &[Range]) -> Result<Vec<usize>, StoreError>;
 
@@ -127,6 +131,14 @@ impl Range {
         let index = self.table.indexes.iter().find(|one| one.name == self.index);
         index.map_or(self.table.key, |index| index.columns)
     }
+
+    /// The columns of its order, then those of the primary key that are not among them.
+    pub fn all_columns(&self) -> Vec<&'static str> {
+        let columns = self.columns();
+        let key = self.table.key.iter();
+        let key = key.filter(|name| !columns.contains(*name));
+        columns.iter().chain(key).copied().collect()
+    }
 }
 
 /// Rows of one table, cell after cell.
@@ -166,6 +178,12 @@ impl Rows {
     pub fn typed<R: Row>(mut self) -> Result<Vec<R>, StoreError> {
         let rows = self.cells.chunks_exact_mut(self.width);
         Ok(rows.map(R::take).collect::<Result<_, _>>()?)
+    }
+}
+
+impl Extend<Value> for Rows {
+    fn extend<T: IntoIterator<Item = Value>>(&mut self, cells: T) {
+        self.cells.extend(cells);
     }
 }
 

@@ -7,18 +7,27 @@
 //! What would make a batch grow without bound (a record that releases others, a
 //! queue that is behind) is left to later batches, and this is how they learn of it.
 
+use std::collections::BTreeSet;
+
 use decide::batch::Order;
-use decide::ids::Micros;
-use decide::rows::{Depth, Outcomes, Parked, Pending};
+use decide::dead::DEAD_BYTES;
+use decide::ids::{Micros, ParkedId};
+use decide::rows::{Account, Depth, Outcomes, Parked, Pending, Total};
 use decide::rules::Rules;
-use decide::table::Row;
-use decide::value::Cell as _;
+use decide::table::{Row, damaged};
+use decide::value::{Cell as _, Value};
 
 use crate::error::StoreError;
 use crate::port::{Range, Rows, Snapshot};
 
 /// Parked records tried in one batch.
 const RETRIES_MAX: usize = if cfg!(debug_assertions) { 5 } else { 1_000 };
+/// Bytes of parked records tried in one batch; one record is tried whatever its size.
+pub const RETRY_BYTES_MAX: usize = if cfg!(debug_assertions) {
+    4_000
+} else {
+    8 << 20
+};
 
 /// What waits in one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,16 +45,19 @@ pub fn next(
     now_us: Micros,
 ) -> Result<Vec<Order>, StoreError> {
     let mut orders = Vec::new();
-    let mut due = first::<Parked>(snapshot, "parked_by_woken", RETRIES_MAX)?;
-    let paused = first::<Parked>(snapshot, "parked_by_due", RETRIES_MAX)?;
-    due.extend(
-        paused
-            .into_iter()
-            .filter(|one| one.due_us <= Some(now_us) && one.woken_us.is_none()),
-    );
-    due.truncate(RETRIES_MAX);
-    if !due.is_empty() {
-        orders.push(Order::Retry(due.iter().map(|one| one.id).collect()));
+    let mut due = waiters(snapshot, "parked_by_woken", RETRIES_MAX)?;
+    let paused = waiters(snapshot, "parked_by_due", RETRIES_MAX)?;
+    due.extend(paused.into_iter().filter(|one| one.at_us <= now_us));
+    let ids = within(due, RETRY_BYTES_MAX);
+    if !ids.is_empty() {
+        orders.push(Order::Retry(ids));
+    }
+    orders.extend(job(snapshot)?);
+    let bytes = Range::of::<Total>(vec![Value::Text(DEAD_BYTES.to_owned())]);
+    let bytes = snapshot.range(&[bytes])?.pop().map(Rows::typed::<Total>);
+    let bytes = bytes.transpose()?.unwrap_or_default();
+    if bytes.iter().any(|total| total.n > rules.dead_bytes_max) {
+        orders.push(Order::Shrink);
     }
     orders.extend(excess(snapshot, rules)?);
     for depth in first::<Depth>(snapshot, "", usize::MAX)? {
@@ -71,9 +83,67 @@ fn excess(snapshot: &dyn Snapshot, rules: &Rules) -> Result<Option<Order>, Store
     if beyond == 0 {
         return Ok(None);
     }
-    let oldest = first::<Parked>(snapshot, "parked_by_due", beyond)?;
-    let ids = oldest.iter().map(|one| one.id);
-    Ok(Some(Order::GiveUp(ids.collect())))
+    let oldest = waiters(snapshot, "parked_by_due", beyond)?;
+    Ok(Some(Order::GiveUp(within(oldest, RETRY_BYTES_MAX))))
+}
+
+/// The first account with a job: its next slice.
+fn job(snapshot: &dyn Snapshot) -> Result<Option<Order>, StoreError> {
+    let account = first::<Account>(snapshot, "account_by_job", 1)?.pop();
+    Ok(account.map(|account| Order::Job {
+        account: account.key,
+        at: account.job_at,
+    }))
+}
+
+/// A parked record in an order of time.
+#[derive(Debug)]
+struct Waiter {
+    at_us: Micros,
+    id: ParkedId,
+    bytes: usize,
+}
+
+/// The first parked records in an order, without their texts.
+fn waiters(
+    snapshot: &dyn Snapshot,
+    index: &'static str,
+    max: usize,
+) -> Result<Vec<Waiter>, StoreError> {
+    let range = Range {
+        index,
+        max,
+        ..Range::of::<Parked>(Vec::new())
+    };
+    let waiter = |row: Vec<Value>| match &row[..] {
+        [Value::Int(at_us), Value::Int(id), Value::Int(bytes)] => Ok(Waiter {
+            at_us: *at_us,
+            id: ParkedId(*id),
+            bytes: usize::try_from(*bytes).unwrap_or_default(),
+        }),
+        _ => Err(damaged::<Parked>("bytes").into()),
+    };
+    keys(snapshot, range)?.into_iter().map(waiter).collect()
+}
+
+/// Each record once, as many as fit into `bytes_max`, and one if there is any.
+fn within(waiters: Vec<Waiter>, bytes_max: usize) -> Vec<ParkedId> {
+    let mut bytes = 0;
+    let (mut ids, mut seen) = (Vec::new(), BTreeSet::new());
+    for one in waiters {
+        bytes += one.bytes;
+        if !ids.is_empty() && (bytes > bytes_max || ids.len() == RETRIES_MAX) {
+            break;
+        }
+        if seen.insert(one.id) {
+            ids.push(one.id);
+        }
+    }
+    ids
+}
+
+fn keys(snapshot: &dyn Snapshot, range: Range) -> Result<Vec<Vec<Value>>, StoreError> {
+    Ok(snapshot.keys(&[range])?.pop().unwrap_or_default())
 }
 
 /// How much waits in each queue, and since when.

@@ -191,31 +191,6 @@ fn a_lease_has_one_holder() {
     }
 }
 
-#[test]
-fn an_epoch_ends_with_an_opening_that_follows_no_close() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("store.db");
-    let store = Sqlite::open(&file).unwrap();
-    world::run(&store, &batches(&some_steps(10), 10)[0]);
-    let head = store.snapshot().unwrap().position();
-    store.close().unwrap();
-    let store = Sqlite::open(&file).unwrap();
-    assert_eq!(
-        store.snapshot().unwrap().position(),
-        head,
-        "closed in order"
-    );
-    drop(store);
-    let store = Sqlite::open(&file).unwrap();
-    let found = store.snapshot().unwrap().position();
-    assert_ne!(found.epoch, head.epoch);
-    assert_eq!(found.n, head.n);
-    assert!(matches!(
-        store.changes(head, 1),
-        Err(StoreError::Gone { .. })
-    ));
-}
-
 /// A process that writes until it is killed. Not a test of its own: [`a_killed_writer_loses_nothing`]
 /// starts it with a file; without one there is nothing to do.
 #[test]

@@ -10,15 +10,15 @@
 //!
 //! | a page reads | what tells that it changed | order: the writer | order: the page |
 //! |---|---|---|---|
-//! | outboxes and the records in them | journal, [`Change::Key`] | entry, release fence, change | answer, acquire fence, journal |
+//! | outboxes, and the records in them | journal, [`Change::Key`] | entry, release fence, change | answer, acquire fence, journal |
 //! | what the reader follows and hides, loaded or active | journal, [`Change::Reader`] | the same | the same |
 //! | hidden accounts | journal, [`Change::All`] | the same | the same |
 //! | state and slot of an active reader | address of the state | replace, release fence, rings | rings, acquire fence, address |
 //! | how an active reader's pages are made (`Stage`, `unfollowed`) | version of its ring headers, or journal, [`Change::Reader`] | rings, release store | acquire load, rings, version |
 //! | keys that are merged into rings | address of the set | replace, release fence, rings | rings, acquire fence, address |
 //! | a ring: header, cells, written floor | version of the header | odd version, release fence, change, even version | look, acquire fence, version |
-//! | the window, but for its ends | version of the sequence | the same | the same |
-//! | the end of the window, records that left it | floor | floor, release fence, removal | removal, acquire fence, floor |
+//! | the window of an index, but for its ends | version of the sequence | the same | the same |
+//! | the old end of the window, records that left it | floor | floor, release fence, removal | removal, acquire fence, floor |
 //! | rows, URIs and keys of records by number | count of numbers given again | count, release fence, new row | row, acquire fence, count |
 //! | position of the outbox | journal, and a version that is odd while changes are made (`engine.rs`) | odd version, changes, position, journal closed, even version | journal, position, page, journal |
 //! | whether an index is loaded | nothing: it changes once, after its floor is written | floor, release store | acquire load, floor |

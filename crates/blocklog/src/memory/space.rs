@@ -17,7 +17,8 @@ use crate::page::{Gather, Page, PageMax, PendingStart, Selection, Start};
 use crate::replica::{Lane, Target, Upstream, may_write, pulled_through};
 use crate::signature::Author;
 use crate::store::{
-    AppendError, EVICTED_REMEMBERED_MAX, FeedName, FeedState, Keep, Role, SpaceState, Subscription,
+    AppendError, Crowded, EVICTED_REMEMBERED_MAX, FeedName, FeedState, Keep, Role, SpaceState,
+    Subscription, SubscriptionsMax,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -461,17 +462,22 @@ impl Space {
         &mut self,
         subscription: &Subscription,
         now_ms: u64,
-        subscriptions_max: u64,
-    ) -> bool {
+        max: SubscriptionsMax,
+    ) -> Option<Crowded> {
         self.subscriptions
             .retain(|_, held| held.expires_ms > now_ms);
-        let renewed = self.subscriptions.contains_key(&subscription.id);
-        if !renewed && self.subscriptions.len() as u64 >= subscriptions_max {
-            return false;
+        let others = self.subscriptions.iter();
+        let others = others.filter(|(id, _)| **id != subscription.id);
+        let bytes: u64 = others.clone().map(|(_, held)| held.bytes()).sum();
+        if others.count() as u64 >= max.count {
+            return Some(Crowded::Count);
+        }
+        if self.bytes() + bytes + subscription.bytes() > max.bytes {
+            return Some(Crowded::Bytes);
         }
         self.subscriptions
             .insert(subscription.id.clone(), subscription.clone());
-        true
+        None
     }
 
     pub(super) fn subscription(&self, id: &str) -> Option<Subscription> {

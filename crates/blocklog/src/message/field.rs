@@ -96,6 +96,12 @@ pub(super) fn ids(
             .ok_or_else(|| Fault::bad(name, "holds something other than strings"))?;
         ids.push(check_id(id, name, limits)?);
     }
+    if ids.iter().map(String::len).sum::<usize>() > limits.feed_ids_bytes_max {
+        return Err(Fault::TooLarge {
+            limit: "feed_ids_bytes_max".into(),
+            max: limits.feed_ids_bytes_max as u64,
+        });
+    }
     ids.sort_unstable();
     ids.dedup();
     Ok(Some(ids))

@@ -414,28 +414,63 @@ pub fn subscriptions_are_renewed_counted_and_forgotten(store: Store<'_>) {
         expires_ms,
         selection: Selection::Feeds(vec!["not yet known".into(), "f".into()]),
     };
-    let put = |id, expires_ms, now_ms| {
-        store
-            .subscribe(SPACE, &subscription(id, expires_ms), now_ms, 2)
-            .unwrap()
+    let max = SubscriptionsMax {
+        count: 2,
+        bytes: 1 << 20,
     };
-    assert!(put("one", 100, 0) && put("two", 200, 0));
-    assert!(!put("three", 100, 0), "two is the limit");
-    assert!(put("one", 150, 0), "renewing is not adding");
+    let put = |id, expires_ms, now_ms| {
+        let wanted = subscription(id, expires_ms);
+        store.subscribe(SPACE, &wanted, now_ms, max).unwrap()
+    };
+    assert_eq!((put("one", 100, 0), put("two", 200, 0)), (None, None));
+    let full = Some(Crowded::Count);
+    assert_eq!(put("three", 100, 0), full, "two is the limit");
+    assert_eq!(put("one", 150, 0), None, "renewing is not adding");
     assert_eq!(
         store.subscription(SPACE, "one").unwrap(),
         Some(subscription("one", 150))
     );
-    assert!(put("three", 300, 150), "an expired one makes room");
+    assert_eq!(put("three", 300, 150), None, "an expired one makes room");
     assert_eq!(store.subscription(SPACE, "one").unwrap(), None);
     for selection in [Selection::Space, Selection::Namespace("n".into())] {
         let other = Subscription {
             selection,
             ..subscription("two", 400)
         };
-        assert!(store.subscribe(SPACE, &other, 0, 9).unwrap());
+        assert_eq!(store.subscribe(SPACE, &other, 0, max).unwrap(), None);
         assert_eq!(store.subscription(SPACE, "two").unwrap(), Some(other));
     }
+}
+
+pub fn subscriptions_have_no_more_bytes_than_their_space_has_left(store: Store<'_>) {
+    authority(store);
+    let max = SubscriptionsMax {
+        count: 1000,
+        bytes: 10_000,
+    };
+    let put = |id: &str, bytes: usize| {
+        let wanted = Subscription {
+            id: id.into(),
+            expires_ms: 100,
+            selection: Selection::Feeds(vec!["f".repeat(bytes)]),
+        };
+        store.subscribe(SPACE, &wanted, 0, max).unwrap()
+    };
+    let full = Some(Crowded::Bytes);
+    assert_eq!((put("one", 5000), put("two", 5000)), (None, full));
+    assert_eq!(put("one", 9000), None, "renewing replaces");
+    assert_eq!(put("two", 1000), full);
+    assert_eq!(put("one", 1000), None);
+    assert_eq!(put("two", 5000), None);
+    // What is appended counts beside them.
+    let large = "x".repeat(9000);
+    let limits = Limits {
+        space_bytes_max: 10_000,
+        ..Limits::default()
+    };
+    let written = store.append(SPACE, None, &[block("f", "a", 1, &large)], 0, &limits);
+    assert!(written.is_ok(), "they do not stop who writes");
+    assert_eq!(put("three", 100), full);
 }
 
 pub fn feeds_are_listed_by_id_in_pages(store: Store<'_>) {

@@ -11,7 +11,9 @@ use blocklog::limits::{BLOCK_BYTES, INTEGER_MAX, Limits};
 use blocklog::page::{Page, PageMax, PendingStart, Selection, Start};
 use blocklog::replica::{Lane, Mode, Pulled, Target};
 use blocklog::signature::Author;
-use blocklog::store::{AppendError, FeedName, Keep, ReplicaStore, Role, Subscription};
+use blocklog::store::{
+    AppendError, Crowded, FeedName, Keep, ReplicaStore, Role, Subscription, SubscriptionsMax,
+};
 
 pub mod keeping;
 pub mod learning;
@@ -41,6 +43,7 @@ macro_rules! promises {
                 time_finds_a_position,
                 a_purged_block_keeps_its_place_and_hash,
                 subscriptions_are_renewed_counted_and_forgotten,
+                subscriptions_have_no_more_bytes_than_their_space_has_left,
                 feeds_are_listed_by_id_in_pages,
                 spaces_do_not_see_each_other,
             }

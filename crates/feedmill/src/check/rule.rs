@@ -19,6 +19,6 @@ pub(super) fn broken(plan: &Plan, claim: Claim<'_>, value: &Value<'_>) -> Option
         .filter(|rule| !rule.is_linked())
         .peekable();
     rules.peek()?;
-    let scope = Scope::new(claim.did, claim.rkey, value);
+    let scope = Scope::of_rules(claim.did, claim.rkey, value);
     rules.find_map(|rule| rule.broken(&scope, value))
 }

@@ -123,7 +123,7 @@ impl Desk {
 impl Desk {
     /// Replays all of a filter, says how far it is on the error stream, and stops when asked to.
     fn replay_all(&self, checker: &Checker, query: &LetterQuery) -> Result<(), Ending> {
-        let job = Arc::new(Job::default());
+        let job = Arc::new(Job::new(&Clock::Wall));
         let asked = Arc::clone(&job);
         let signals = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

@@ -13,6 +13,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use sim::network::{Network, NetworkOptions};
+use sim::traffic::Traffic;
 use sim::world::{World, WorldOptions};
 
 use super::{Ending, complain, say};
@@ -77,6 +78,7 @@ impl Demo {
             start_us,
             seed: self.seed,
             accounts: self.accounts.unwrap_or(accounts),
+            traffic: Traffic::lively().and_library(),
             ..WorldOptions::default()
         })
     }
@@ -204,6 +206,7 @@ impl Demo {
             "events": network.last_seq(),
             "records": records,
             "readers": outcome.readers,
+            "feeds": outcome.feeds,
             "pages": outcome.pages,
             "entries": outcome.entries,
             "mismatches": outcome.mismatches,

@@ -45,6 +45,8 @@ pub(super) struct Pull {
     /// Configuration file that says how names are resolved
     #[arg(long)]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: Overrides,
 }
 
 /// Which lexicons, and where they are written.
@@ -110,7 +112,7 @@ impl Generate {
 impl Pull {
     fn pull(&self) -> Result<(), Ending> {
         let config = match &self.config {
-            Some(file) => Config::load(file)?,
+            Some(file) => Config::load_with(file, &self.overrides)?,
             None => Config::parse("namespace = \"com.example\"")?,
         };
         let found = published(&config, &self.nsids)?;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{Ending, say};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Overrides};
 use crate::host::Cause;
 use crate::reach::fetch::{Ask, FetchError, Fetcher};
 use crate::status::Status as Process;
@@ -37,9 +37,8 @@ pub(super) struct Status {
     /// Ask this address instead of those in the file, e.g. 127.0.0.1:8080
     #[arg(long)]
     address: Option<SocketAddr>,
-    /// Use this store instead of the file's, where no process answers
-    #[arg(long, env = "DATABASE_URL")]
-    database_url: Option<String>,
+    #[command(flatten)]
+    overrides: Overrides,
     /// One JSON object, as `/status` answers it
     #[arg(long)]
     json: bool,
@@ -48,10 +47,7 @@ pub(super) struct Status {
 impl Status {
     pub(super) fn run(self) -> Result<ExitCode, Ending> {
         super::log("warn");
-        let mut config = Config::load(&self.file)?;
-        if let Some(url) = &self.database_url {
-            config.store.url.clone_from(url);
-        }
+        let config = Config::load_with(&self.file, &self.overrides)?;
         let addresses = match self.address {
             Some(address) => vec![address],
             None => [&config.serve.bind, &config.intake.bind]

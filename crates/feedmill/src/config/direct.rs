@@ -3,6 +3,7 @@
 //! A collection with `direct = true` is written here and nowhere else: what
 //! the network says about its NSID is not of interest.
 
+use replicate::origin::is_origin;
 use serde::{Deserialize, Serialize};
 
 use super::Config;
@@ -15,6 +16,8 @@ use super::feed::{Feed, Follow};
 pub struct Direct {
     /// `?user=` names the reader without a token, and without `FEEDMILL_APP_TOKEN` anybody writes.
     pub open: bool,
+    /// Origins whose pages may use an open API without a token.
+    pub origins: Vec<String>,
     /// The feed at `GET /feed`; the first whose follows and records are direct, unless named.
     pub feed: Option<String>,
     /// The field of a record that names who wrote it.
@@ -47,6 +50,7 @@ impl Default for Direct {
     fn default() -> Self {
         Self {
             open: false,
+            origins: Vec::new(),
             feed: None,
             actor: "user_id".into(),
             id: "id".into(),
@@ -70,6 +74,10 @@ impl Direct {
             found.unless(is_name, format!("direct.{key}"), || {
                 "must be the name of a field at the top of the record".into()
             });
+        }
+        for wrong in self.origins.iter().filter(|one| !is_origin(one)) {
+            let problem = format!("{wrong:?} is not an origin such as \"http://localhost:5173\"");
+            found.add("direct.origins", problem);
         }
         two_subjects(config, found);
         if let Some(name) = self.feed.as_deref() {

@@ -30,6 +30,8 @@ pub struct Serve {
     pub address_connections_max: usize,
     /// Largest request body, in bytes.
     pub body_bytes_max: usize,
+    /// Bytes of all bodies that arrive or are being answered; one more is refused.
+    pub uploads_bytes_max: usize,
     /// Largest request line and headers, in bytes.
     pub header_bytes_max: usize,
     /// Seconds that headers may take to arrive, and that a connection may be idle.
@@ -100,6 +102,7 @@ impl Default for Serve {
             connections_max: 10_000,
             address_connections_max: 1_000,
             body_bytes_max: 1_000_000,
+            uploads_bytes_max: 128_000_000,
             header_bytes_max: 32_768,
             header_s: 30,
             stall_s: 30,
@@ -173,6 +176,7 @@ impl Serve {
             ("header_s", self.header_s),
             ("stall_s", self.stall_s),
             ("read_bytes_per_s_min", self.read_bytes_per_s_min),
+            ("uploads_bytes_max", self.uploads_bytes_max as u64),
             ("unsent_bytes_max", self.unsent_bytes_max as u64),
             ("timeout_s", self.timeout_s),
             ("listener_events_max", self.listener_events_max as u64),

@@ -75,8 +75,10 @@ impl Progress {
             "buried": self.buried,
             "skipped": self.skipped,
             "startedAt": record::datetime::format_us(self.started_us),
-            "endedAt": self.ended_us.map(record::datetime::format_us),
         });
+        if let (Some(at_us), Some(fields)) = (self.ended_us, shown.as_object_mut()) {
+            fields.insert("endedAt".into(), record::datetime::format_us(at_us).into());
+        }
         if let (State::Failed(cause), Some(fields)) = (&self.state, shown.as_object_mut()) {
             fields.insert("message".into(), cause.clone().into());
         }
@@ -96,13 +98,25 @@ impl Progress {
 }
 
 /// One replay of many.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Job {
     progress: Mutex<Progress>,
     stop: AtomicBool,
 }
 
 impl Job {
+    /// A job that begins now.
+    pub fn new(clock: &Clock) -> Self {
+        let progress = Progress {
+            started_us: clock.now_us(),
+            ..Progress::default()
+        };
+        Self {
+            progress: Mutex::new(progress),
+            stop: AtomicBool::new(false),
+        }
+    }
+
     /// How far it is.
     pub fn progress(&self) -> Progress {
         self.progress.lock().clone()
@@ -123,7 +137,6 @@ impl Job {
         query: &LetterQuery,
         watch: &mut dyn FnMut(&Progress),
     ) -> Progress {
-        self.progress.lock().started_us = clock.now_us();
         let ended = self.each(store, checker, clock, query, watch);
         let mut progress = self.progress.lock();
         progress.state = ended.unwrap_or_else(|error| State::Failed(crate::check::chain(&error)));

@@ -11,12 +11,11 @@
 //! not hold is looked at, and of `!has(x) || a` the second, for the first only asks whether there
 //! is anything to expect.
 
-use std::sync::atomic::Ordering;
-
 use cel::Context;
 use cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr};
 
-use super::{Scope, TURNS_MAX};
+use super::Scope;
+use super::cost::bare;
 
 const AND: &str = "_&&_";
 const OR: &str = "_||_";
@@ -64,7 +63,7 @@ struct Search<'s> {
 }
 
 pub(super) fn find(tree: &IdedExpr, scope: &Scope) -> Failing {
-    scope.turns.store(0, Ordering::Relaxed);
+    scope.meter.begin();
     let mut search = Search {
         scope,
         bound: Vec::new(),
@@ -72,7 +71,7 @@ pub(super) fn find(tree: &IdedExpr, scope: &Scope) -> Failing {
     };
     let expected = search.descend(tree, &scope.context);
     // Where the evaluation was cut short, what did not hold may not be what is at fault.
-    if scope.turns.load(Ordering::Relaxed) > TURNS_MAX {
+    if scope.meter.is_over().is_some() {
         return Failing::default();
     }
     Failing {
@@ -125,7 +124,7 @@ impl Search<'_> {
         };
         let list = self.path_of(&macro_.iter_range);
         for (index, item) in items.iter().enumerate() {
-            self.scope.turns.fetch_add(1, Ordering::Relaxed);
+            self.scope.meter.charge("all", 1).ok()?;
             let mut inner = context.new_inner_scope();
             inner.add_variable_from_value(macro_.iter_var.as_str(), item.clone());
             if holds(body, &inner) {
@@ -152,6 +151,7 @@ impl Search<'_> {
 
     /// The path of a part of the record, where an expression names one.
     fn path_of(&self, tree: &IdedExpr) -> Option<Vec<String>> {
+        let tree = bare(tree);
         match &tree.expr {
             Expr::Ident(name) if name == "record" => Some(Vec::new()),
             Expr::Ident(name) => match self.bound.iter().rev().find(|(known, _)| known == name)? {
@@ -184,9 +184,11 @@ impl Search<'_> {
 
     /// The element that `list[name]` is somewhere in an expression.
     fn indexed(&self, tree: &IdedExpr, name: &str) -> Option<Vec<String>> {
+        let tree = bare(tree);
         match &tree.expr {
             Expr::Call(call) => {
-                let is_it = |index: &IdedExpr| matches!(&index.expr, Expr::Ident(it) if it == name);
+                let is_it =
+                    |index: &IdedExpr| matches!(&bare(index).expr, Expr::Ident(it) if it == name);
                 if call.func_name == INDEX && call.args.last().is_some_and(is_it) {
                     return self.path_of(tree);
                 }
@@ -200,6 +202,7 @@ impl Search<'_> {
 
     /// An expression in words, with the parts of the record that its names are.
     fn text(&self, tree: &IdedExpr, context: &Context<'_, 'static>) -> Option<String> {
+        let tree = bare(tree);
         if let Some(path) = self.path_of(tree) {
             return Some(shown(&path));
         }
@@ -278,7 +281,7 @@ fn is_guard(tree: &IdedExpr) -> bool {
     match (call.func_name.as_str(), call.args.as_slice()) {
         (NOT, [it]) => matches!(&it.expr, Expr::Select(select) if select.test),
         ("_==_", [it, to]) => {
-            matches!(&it.expr, Expr::Ident(_)) && matches!(&to.expr, Expr::Literal(_))
+            matches!(&bare(it).expr, Expr::Ident(_)) && matches!(&to.expr, Expr::Literal(_))
         }
         _ => false,
     }

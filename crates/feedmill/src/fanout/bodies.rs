@@ -23,7 +23,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use metrics::{Counter, counter};
+use metrics::{Counter, Gauge, counter, gauge};
 use parking_lot::RwLock;
 use timeline::fetch;
 
@@ -43,6 +43,7 @@ pub(super) struct Bodies {
     /// As many as there are shelves.
     turns: Turns,
     bytes_max: usize,
+    bytes: Gauge,
     hits: Counter,
     misses: Counter,
 }
@@ -207,6 +208,7 @@ impl Bodies {
             turns: Turns::new(held.shelves.len()),
             held: RwLock::new(held),
             bytes_max,
+            bytes: gauge!(names::CACHE_BYTES, "cache" => "records"),
             hits: counter!(names::RECORD_CACHE, "result" => "hit"),
             misses: counter!(names::RECORD_CACHE, "result" => "miss"),
         }
@@ -273,6 +275,7 @@ impl Bodies {
             }
             held.put(shown, *turn);
         }
+        self.bytes.set(held.bytes as f64);
     }
 
     /// A change of this record is drawn. For the one writer; it waits for nobody.

@@ -16,6 +16,7 @@ pub(super) struct Gauges {
     last: Mutex<Stats>,
     kinds: [Gauge; 6],
     bytes: Gauge,
+    window_bytes: Gauge,
     behind: Gauge,
     pushed: Counter,
     pulled: Counter,
@@ -35,6 +36,7 @@ impl Gauges {
                 kind("merged_keys"),
             ],
             bytes: gauge!(names::TIMELINE_BYTES),
+            window_bytes: gauge!(names::CACHE_BYTES, "cache" => "window"),
             behind: gauge!(names::TIMELINES_BEHIND),
             pushed: counter!(names::DELIVERIES, "how" => "pushed"),
             pulled: counter!(names::DELIVERIES, "how" => "pulled"),
@@ -64,6 +66,7 @@ impl Gauges {
             gauge.set(number as f64);
         }
         self.bytes.set(stats.reader_bytes as f64);
+        self.window_bytes.set(stats.window_bytes as f64);
         self.pushed.absolute(stats.pushes);
         self.pulled.absolute(stats.pulled);
         if let Some(mut last) = self.last.try_lock() {

@@ -9,8 +9,11 @@
 //! a change says all that it leaves of the record, group or account it names: what changed since
 //! the first slice is settled by its last change, and everything else was the same all the time.
 
-use timeline::{FeedSpec, KeyId, KeyList, NewRecord, RecordId, Settings, TargetSpec, Timelines};
+use timeline::{
+    FeedSpec, Inserted, KeyId, KeyList, NewRecord, RecordId, Settings, TargetSpec, Timelines,
+};
 
+use super::WORK;
 use super::loading::Loading;
 use crate::clock::Micros;
 use crate::config;
@@ -61,8 +64,8 @@ pub(super) fn load(
     loading: &Loading,
     enough: &dyn Fn() -> bool,
 ) -> Result<Option<Timelines>, StoreError> {
-    let lanes: usize = settings.feeds.iter().map(|feed| feed.targets.len()).sum();
-    let lane_max = (settings.window_bytes_max / timeline::RECORD_BYTES / lanes.max(1)).max(1);
+    // The engine counts what records take, of all indexes together, and lets the oldest leave.
+    let lane_max = (settings.window_bytes_max / timeline::RECORD_BYTES).max(1);
     let sizes = store.lane_sizes()?;
     loading.begin(sizes.iter().map(|size| (*size).min(lane_max as u64)).sum());
     // Before the first slice: every change after it is applied again.
@@ -74,13 +77,16 @@ pub(super) fn load(
             return Ok(None);
         }
         place = load_slice(&mut timelines, routes, store, (from, lane_max), loading)?;
+        // What left the window for newer records of another index gives its memory back.
+        while timelines.step(0, WORK) {}
     }
     timelines.begin(head.max(0).cast_unsigned());
     timelines.end(); // what was loaded is whole, also if no change follows
     Ok(Some(timelines))
 }
 
-/// Takes one slice in; returns where the next begins.
+/// Takes one slice in; returns where the next begins. An index ends early where the window is full
+/// of later records.
 fn load_slice(
     timelines: &mut Timelines,
     routes: &Routes,
@@ -88,7 +94,7 @@ fn load_slice(
     (from, lane_max): (LoadPlace, usize),
     loading: &Loading,
 ) -> Result<Option<LoadPlace>, StoreError> {
-    let (mut wrong, mut records) = (None, 0);
+    let (mut wrong, mut records, mut left_out) = (None, 0, None);
     let next = store.load(from, lane_max, &mut |loaded| match loaded {
         Loaded::Hidden { key: account } => match key(account) {
             Ok(account) => timelines.account(account, true),
@@ -107,13 +113,15 @@ fn load_slice(
                 true => group(record),
                 false => record,
             };
+            let mut is_below = true;
             for (feed, target) in routes.targets(lane) {
-                if let Err(error) =
-                    insert(timelines, feed, target, record, time_us, uri, author, keys)
-                {
-                    wrong = Some(error);
+                match insert(timelines, feed, target, record, time_us, uri, author, keys) {
+                    Ok(inserted) => is_below &= inserted == Inserted::Below,
+                    Err(error) => wrong = Some(error),
                 }
             }
+            let is_left_out = is_below && timelines.is_window_full();
+            left_out = is_left_out.then_some((lane, time_us));
         }
         Loaded::LaneEnd { lane, floor_us } => {
             for (feed, target) in routes.targets(lane) {
@@ -122,9 +130,17 @@ fn load_slice(
         }
     })?;
     loading.add(records);
-    match wrong {
-        Some(error) => Err(error),
-        None => Ok(next),
+    if let Some(error) = wrong {
+        return Err(error);
+    }
+    match (next, left_out) {
+        (Some(LoadPlace::Lane { at, visited, .. }), Some((lane, time_us))) if visited > 0 => {
+            for (feed, target) in routes.targets(lane) {
+                timelines.loaded(feed, target, Some(time_us));
+            }
+            Ok(Some(LoadPlace::lane(at + 1)))
+        }
+        (next, _) => Ok(next),
     }
 }
 
@@ -138,12 +154,12 @@ pub(super) fn insert(
     uri: &str,
     author: i64,
     keys: &[i64],
-) -> Result<(), StoreError> {
+) -> Result<Inserted, StoreError> {
     let keys: Vec<KeyId> = keys
         .iter()
         .map(|number| key(*number))
         .collect::<Result<_, _>>()?;
-    timelines.insert(
+    Ok(timelines.insert(
         feed,
         target,
         NewRecord {
@@ -153,8 +169,7 @@ pub(super) fn insert(
             author: key(author)?,
             keys: &keys,
         },
-    );
-    Ok(())
+    ))
 }
 
 /// The id of the group that begins with a record.

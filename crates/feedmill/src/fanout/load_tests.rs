@@ -174,6 +174,61 @@ fn until_the_timelines_are_loaded_the_store_answers_and_the_progress_is_told() {
     assert_eq!(remembered(&fanout), Some(world.stored()));
 }
 
+/// Indexes beside that of the posts.
+const NOTES: [&str; 7] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7"];
+/// Notes are of this moment, and posts of the seconds after it.
+const FIRST_US: i64 = 1_767_225_600_000_000;
+
+/// Posts of one second after another, a note in each of seven small indexes, and little memory.
+fn many_indexes(posts: u32) -> World {
+    let collection = |note: &str| {
+        format!("[collections.{note}]\ncollection = \"com.example.{note}\"\nvalidate = false\n")
+    };
+    let notes: String = NOTES.into_iter().map(collection).collect();
+    let targets = format!("[\"post\", \"{}\"]", NOTES.join("\", \""));
+    let config = CONFIG
+        .replace("[feeds.timeline]", &format!("{notes}[feeds.timeline]"))
+        .replace("[\"post\"]", &targets)
+        .replace("[store]", "[timelines]\nmemory_mib = 1\n[store]");
+    let world = World::new(&config);
+    (0..posts).for_each(|n| world.post(n, n + 1));
+    for note in NOTES {
+        let body = json!({"createdAt": record::datetime::format_us(FIRST_US)});
+        world.write(AUTHOR, note, "1", Some(body));
+    }
+    world
+}
+
+/// The floors of posts and of one kind of note after loading, and how many records the window holds.
+fn floors(world: &World) -> ([Option<i64>; 2], usize) {
+    let opened = Fanout::open(&world.config.timelines, 1, &world.store).unwrap();
+    let (_fanout, drawer) = opened.unwrap();
+    let floors = [0, 1].map(|target| drawer.timelines.floor_us(0, target));
+    (floors, drawer.timelines.stats().records)
+}
+
+#[test]
+fn small_indexes_leave_their_share_of_the_window_to_a_large_one() {
+    let share = (1 << 18) / timeline::RECORD_BYTES / (NOTES.len() + 1);
+    assert!(share < 1000, "the posts must not fit into their share");
+    let world = many_indexes(1000);
+    assert_eq!(floors(&world), ([Some(i64::MIN); 2], 1007));
+}
+
+#[test]
+fn where_the_window_is_full_its_records_are_the_newest_of_all_indexes() {
+    let world = many_indexes(4000);
+    let (floors, records) = floors(&world);
+    assert!((1000..4000).contains(&records), "{records}");
+    let oldest_us = FIRST_US + (4001 - records as i64) * 1_000_000;
+    let [posts_us, notes_us] = floors.map(|floor| floor.unwrap());
+    assert!(
+        (posts_us - oldest_us).abs() <= 1_000_000,
+        "{posts_us} {oldest_us}"
+    );
+    assert_eq!(notes_us, FIRST_US, "all of it is older than the window");
+}
+
 #[test]
 fn what_changes_between_two_slices_of_loading_is_as_the_store_has_it_afterwards() {
     let world = World::new(CONFIG);

@@ -45,6 +45,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::Micros;
 use crate::config;
+use crate::digest::Digest;
 use crate::store::routes::Routes;
 use crate::store::shown::{Shown, ShownPage};
 use crate::store::{Change, Plan, Position, Row, SharedStore, StoreError, budget};
@@ -74,9 +75,9 @@ pub struct Fanout {
     plan: Arc<Plan>,
     store: SharedStore,
     bodies: Bodies,
-    readers: Cache<Box<str>, i64>,
+    readers: Cache<Digest, i64>,
     /// How far readers' own repositories are read, at the position drawn to, and the turn of each.
-    revs: Cache<Box<str>, (u64, u32)>,
+    revs: Cache<Digest, (u64, u32)>,
     rev_turns: Turns,
     standing_turns: Turns,
     registrations: SyncSender<Registration>,
@@ -269,7 +270,7 @@ impl Fanout {
         if self.loading.is_loading() {
             return None; // an engine that is loaded anew shows an old position meanwhile
         }
-        let reader = self.readers.get(wish.reader)?;
+        let reader = self.readers.get(&Digest::of(wish.reader))?;
         let before = wish.before.map(position);
         let request = request(wish, feed, reader, before.as_ref()).ok()?;
         let take = |moment: &Moment<'_>, page| of_visible(moment, request.reader, page, take);
@@ -303,14 +304,14 @@ impl Fanout {
         let rev = self.store.account(did)?.map_or(0, |account| account.rev);
         let moved = self.pages.settled() != before || self.loading.is_loading();
         if before.is_some() && !moved {
-            self.revs.insert(did.into(), (rev, turn));
+            self.revs.insert(Digest::of(did), (rev, turn));
         }
         Ok(rev)
     }
 
     /// The same, if it is in memory.
     pub fn rev_at_once(&self, did: &str) -> Option<u64> {
-        let (rev, turn) = self.revs.get(did)?;
+        let (rev, turn) = self.revs.get(&Digest::of(did))?;
         (turn == self.rev_turns.of(xxh3_64(did.as_bytes()))).then_some(rev)
     }
 
@@ -326,12 +327,12 @@ impl Fanout {
 
     /// The number of a reader; `None` if nobody ever named it.
     fn reader(&self, did: &str) -> Result<Option<i64>, StoreError> {
-        if let Some(reader) = self.readers.get(did) {
+        if let Some(reader) = self.readers.get(&Digest::of(did)) {
             return Ok(Some(reader));
         }
         let found = self.store.key(did)?;
         if let Some(reader) = found {
-            self.readers.insert(did.into(), reader);
+            self.readers.insert(Digest::of(did), reader);
         }
         Ok(found)
     }

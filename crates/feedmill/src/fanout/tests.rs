@@ -39,7 +39,7 @@ fn neither_waits_for_the_other_to_wake() {
     let opened = Fanout::open(&config.timelines, 1, &store).unwrap();
     let (fanout, mut drawer) = opened.unwrap();
     let reader = "did:plc:reader";
-    fanout.readers.insert(reader.into(), 1);
+    fanout.readers.insert(Digest::of(reader), 1);
     let wish = wish(reader);
     assert!(fanout.page(&wish).unwrap().is_some());
     drawer.timelines.begin(1);

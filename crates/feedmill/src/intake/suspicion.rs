@@ -10,10 +10,7 @@
 //! that half, and so on. So among n frames the one at fault is found after about
 //! log2(n) more ends.
 
-use crate::store::attempt::{Mark, hash};
-
-/// Ends of the process with one frame alone before that frame is given up.
-pub(super) const ALONE_MAX: u64 = 3;
+use crate::store::attempt::{ALONE_MAX, Mark, hash};
 
 /// What is suspected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,6 +39,11 @@ impl Suspicion {
                 alone: None,
             },
         }
+    }
+
+    /// Whether the next batch may hold the frame at fault.
+    pub(super) fn is_active(&self) -> bool {
+        self.left > 0
     }
 
     /// Frames that one batch may have, where `usual` is the limit without suspicion.

@@ -27,6 +27,7 @@ use crate::config::Config;
 use crate::file;
 use crate::metrics as names;
 use crate::store::StoreError;
+use crate::wal::Wal;
 
 pub use label::{Label, LabelError};
 pub use listen::Listener;
@@ -49,6 +50,7 @@ pub struct Labels {
     /// `None` for labels in memory.
     file: Option<PathBuf>,
     kept: Mutex<Kept>,
+    wal_mib_max: u64,
     settings: crate::config::Labels,
 }
 
@@ -56,6 +58,7 @@ pub struct Labels {
 struct Kept {
     /// One connection: a lookup is a few seeks.
     connection: Connection,
+    wal: Wal,
     /// Labelers whose streams have to be read again from their cursor: the file was made anew.
     anew: BTreeSet<String>,
 }
@@ -76,6 +79,7 @@ impl Labels {
             return Ok(None);
         }
         let file = config.store.labels_file();
+        let wal_mib_max = config.store.wal_mib_max;
         let connection = match connect(file.as_deref(), &settings) {
             Err(error) => {
                 discard(file.as_deref(), error).map_err(passing)?;
@@ -84,12 +88,14 @@ impl Labels {
             Ok(connection) => connection,
         };
         let kept = Kept {
+            wal: Wal::limit("labels", &connection, wal_mib_max).map_err(passing)?,
             connection,
             anew: BTreeSet::new(),
         };
         Ok(Some(Arc::new(Self {
             file,
             kept: Mutex::new(kept),
+            wal_mib_max,
             settings,
         })))
     }
@@ -100,9 +106,13 @@ impl Labels {
         work(&mut kept).map_err(|error| {
             let text = error.to_string();
             let renewed = discard(self.file.as_deref(), error)
-                .and_then(|()| connect(self.file.as_deref(), &self.settings));
-            if let Ok(connection) = renewed {
-                kept.connection = connection;
+                .and_then(|()| connect(self.file.as_deref(), &self.settings))
+                .and_then(|connection| {
+                    let wal = Wal::limit("labels", &connection, self.wal_mib_max)?;
+                    Ok((connection, wal))
+                });
+            if let Ok((connection, wal)) = renewed {
+                (kept.connection, kept.wal) = (connection, wal);
                 let all = self.settings.sources.iter();
                 kept.anew = all.map(|source| source.did.clone()).collect();
             }
@@ -125,7 +135,11 @@ impl Labels {
     pub fn keep(&self, did: &str, seq: i64, labels: &[Label]) -> Result<(), StoreError> {
         self.with(|held| match held.anew.contains(did) {
             true => Ok(false),
-            false => kept(&mut held.connection, did, seq, labels).map(|()| true),
+            false => {
+                kept(&mut held.connection, did, seq, labels)?;
+                held.wal.committed(&held.connection);
+                Ok(true)
+            }
         })
         .and_then(|is_kept| match is_kept {
             true => Ok(()),

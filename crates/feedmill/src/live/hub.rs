@@ -8,6 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::places::{Holder, Places};
 use super::reach::Reach;
 use super::seat::{End, Load, Seat};
 use super::view::{Entries, View};
@@ -29,6 +30,7 @@ pub(super) struct Hub {
     pub(super) position: i64,
     /// All who listen, those too who are still catching up.
     seats: HashMap<u64, Arc<Seat>>,
+    places: Places,
     load: Arc<Load>,
     listeners: HashMap<u64, Listener>,
     by_key: HashMap<(usize, i64), BTreeSet<u64>>,
@@ -37,10 +39,11 @@ pub(super) struct Hub {
 }
 
 impl Hub {
-    pub(super) fn at(position: i64, load: Arc<Load>) -> Self {
+    pub(super) fn at(position: i64, load: Arc<Load>, listeners_max: usize) -> Self {
         Self {
             position,
             load,
+            places: Places::new(listeners_max),
             seats: HashMap::new(),
             listeners: HashMap::new(),
             by_key: HashMap::new(),
@@ -60,13 +63,18 @@ impl Hub {
     }
 
     /// Takes a seat, if there is one.
-    pub(super) fn seat(&mut self, id: u64, seat: &Arc<Seat>, listeners_max: usize) -> bool {
-        let free = self.seats.len() < listeners_max && !self.load.is_over(0);
-        if free {
-            self.seats.insert(id, Arc::clone(seat));
+    pub(super) fn seat(&mut self, id: u64, seat: &Arc<Seat>, holder: Holder) -> bool {
+        let taken = match self.load.is_over(0) {
+            true => Err("listeners"),
+            false => self.places.take(id, holder),
+        };
+        if let Err(by) = taken {
+            metrics::counter!(names::LIMITED, "by" => by).increment(1);
+            return false;
         }
+        self.seats.insert(id, Arc::clone(seat));
         self.count();
-        free
+        true
     }
 
     /// Whether it was not let go meanwhile.
@@ -88,6 +96,7 @@ impl Hub {
         if let Some(seat) = self.seats.remove(&id) {
             seat.end(end);
         }
+        self.places.give_back(id);
         self.count();
         let Some(listener) = self.listeners.remove(&id) else {
             return;

@@ -13,6 +13,8 @@
 
 // Whom a change concerns.
 mod hub;
+// How many may listen, and from where.
+mod places;
 // A reader's way from where it was to the others.
 mod listening;
 // What one listening reader keeps in memory.
@@ -25,6 +27,7 @@ mod text;
 mod view;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,6 +43,7 @@ use crate::store::change::Drawn;
 use crate::store::routes::Routes;
 use crate::store::{Change, Plan, SharedStore, StoreError};
 use hub::Hub;
+use places::Holder;
 use reach::Reach;
 use seat::{Load, Seat};
 use text::Texts;
@@ -74,13 +78,18 @@ pub enum ListenError {
     Future,
 }
 
+/// The number of a reader of whom nothing is here: rows are counted from one.
+pub const NOBODY: i64 = 0;
+
 /// Who listens to which feed.
 #[derive(Debug, Clone)]
 pub struct Ear {
     pub feed: String,
-    /// The reader's DID, and its number.
+    /// The reader's DID, and its number, or [`NOBODY`].
     pub did: String,
     pub reader: i64,
+    /// From where; `None` for this machine.
+    pub address: Option<IpAddr>,
 }
 
 /// Tells changes to those who listen.
@@ -93,7 +102,6 @@ pub struct Live {
     /// Pages from memory, where there are any: they are a little behind the store.
     fanout: Option<Arc<Fanout>>,
     next_id: AtomicU64,
-    listeners_max: usize,
     events_max: usize,
     bytes_max: usize,
     load: Arc<Load>,
@@ -111,7 +119,11 @@ impl Live {
         let plan = Arc::clone(store.plan());
         let load = Load::new(settings.listeners_bytes_max);
         Ok(Arc::new(Self {
-            hub: Mutex::new(Hub::at(store.head()?, Arc::clone(&load))),
+            hub: Mutex::new(Hub::at(
+                store.head()?,
+                Arc::clone(&load),
+                settings.listeners_max,
+            )),
             load,
             texts: Texts::new(settings.listeners_bytes_max / TEXTS_PART),
             routes: Routes::new(&plan, &**store),
@@ -119,7 +131,6 @@ impl Live {
             store: Arc::clone(store),
             fanout,
             next_id: AtomicU64::new(0),
-            listeners_max: settings.listeners_max,
             events_max: settings.listener_events_max,
             bytes_max: settings.listener_bytes_max,
             stop: watch::Sender::new(false),
@@ -233,7 +244,11 @@ impl Live {
         {
             // Whoever stops us lets go of all who sit by then.
             let mut hub = self.hub.lock();
-            if *self.stop.borrow() || !hub.seat(id, &seat, self.listeners_max) {
+            let holder = Holder {
+                address: ear.address,
+                is_unknown: ear.reader == NOBODY,
+            };
+            if *self.stop.borrow() || !hub.seat(id, &seat, holder) {
                 return Err(ListenError::Full);
             }
         }

@@ -5,10 +5,12 @@
 //! Never: more bytes than were allowed.
 
 use bytes::Bytes;
+use metrics::{Gauge, gauge};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::view::Entry;
+use crate::metrics as names;
 
 /// JSON, shared; `None` if the entry was gone or hidden when it was made.
 pub type Text = Option<Bytes>;
@@ -30,12 +32,16 @@ impl Weighter<Key, Text> for ByBytes {
 }
 
 #[derive(Debug)]
-pub(super) struct Texts(Cache<Key, Text, ByBytes>);
+pub(super) struct Texts(Cache<Key, Text, ByBytes>, Gauge);
 
 impl Texts {
     pub(super) fn new(bytes_max: usize) -> Self {
         let texts = bytes_max / TEXT_BYTES;
-        Self(Cache::with_weighter(texts, bytes_max as u64, ByBytes))
+        let bytes = gauge!(names::CACHE_BYTES, "cache" => "texts");
+        Self(
+            Cache::with_weighter(texts, bytes_max as u64, ByBytes),
+            bytes,
+        )
     }
 
     pub(super) fn get(&self, entry: &Entry) -> Option<Text> {
@@ -45,6 +51,7 @@ impl Texts {
     pub(super) fn put(&self, entry: &Entry, text: Text) {
         if let Some(key) = key(entry) {
             self.0.insert(key, text);
+            self.1.set(self.0.weight() as f64);
         }
     }
 }

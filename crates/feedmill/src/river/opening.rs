@@ -14,6 +14,7 @@ use tracing::info;
 use super::{Role, StartError};
 use crate::config::Config;
 use crate::lease::{Claim, Lease};
+use crate::serve::allowed_hosts::AllowedHosts;
 use crate::serve::line;
 use crate::serve::starting::{Doing, Starting};
 
@@ -31,9 +32,13 @@ impl Door {
         role: Role,
         stop: watch::Receiver<bool>,
     ) -> Result<Self, StartError> {
-        let (setting, bind) = match role {
-            Role::Ingest => ("intake.bind", &config.intake.bind),
-            Role::Serve | Role::All => ("serve.bind", &config.serve.bind),
+        let (intake, serve) = (&config.intake, &config.serve);
+        let (setting, bind, hosts) = match role {
+            Role::Ingest => {
+                let hosts = AllowedHosts::ingesting(intake, serve);
+                ("intake.bind", &intake.bind, hosts)
+            }
+            Role::Serve | Role::All => ("serve.bind", &serve.bind, AllowedHosts::serving(serve)),
         };
         let listen = |source| StartError::Listen {
             setting,
@@ -42,7 +47,7 @@ impl Door {
         };
         let listener = tokio::net::TcpListener::bind(bind).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let starting = Arc::new(Starting::default());
+        let starting = Arc::new(Starting::new(hosts));
         let (settings, answers) = (config.serve.clone(), Arc::clone(&starting));
         let task = tokio::spawn(async move {
             line::run(listener, answers, &settings, stop).await;

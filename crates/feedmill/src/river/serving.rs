@@ -18,7 +18,6 @@ use crate::search::SearchIndex;
 use crate::secret::Secrets;
 use crate::serve::Server;
 use crate::serve::admin::Admin;
-use crate::serve::allowed_hosts::AllowedHosts;
 use crate::serve::direct::Direct;
 use crate::serve::front::Front;
 use crate::serve::generator::Generator;
@@ -63,8 +62,7 @@ impl River {
         server.handles = config.identity.handles.then_some(resolver);
         let server = Arc::new(server);
         self.answering = Some(Arc::clone(&server));
-        let mut front =
-            Front::new(server, config.serve.body_bytes_max).only(AllowedHosts::new(&config.serve));
+        let mut front = Front::new(server, config.serve.body_bytes_max);
         if let Some(file) = &config.log.file {
             front = front.beside(self.log(file, config, start).await?);
         }

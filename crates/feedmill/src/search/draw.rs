@@ -35,6 +35,7 @@ impl SearchBranch {
             .map_err(failed)?;
         let done = work(&tx)?;
         tx.commit().map_err(failed)?;
+        self.0.committed(&connection).map_err(failed)?;
         self.0.give_back(connection);
         Ok(done)
     }
@@ -70,6 +71,7 @@ impl Branch for SearchBranch {
     fn position(&self) -> Result<Option<i64>, BranchError> {
         let connection = self.0.connection().map_err(|error| self.0.failed(error))?;
         let found = position(&connection, &self.0.spec).map_err(|error| self.0.failed(error))?;
+        self.0.rest(&connection);
         self.0.give_back(connection);
         Ok(found)
     }

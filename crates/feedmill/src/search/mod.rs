@@ -33,6 +33,7 @@ use crate::metrics as names;
 use crate::store::page::{Candidates, Position};
 use crate::store::search::Search;
 use crate::store::{StoreError, budget};
+use crate::wal::Wal;
 
 pub use draw::SearchBranch;
 
@@ -58,6 +59,9 @@ pub struct SearchIndex {
     /// The text of all that decides what is in the tables.
     spec: String,
     idle: Mutex<Vec<Handle>>,
+    /// Of the connection that writes; `None` until it has.
+    wal: Mutex<Option<Wal>>,
+    wal_mib_max: u64,
     /// Grows when the file is made anew: connections to the one before are not used again.
     generation: AtomicU64,
 }
@@ -130,6 +134,8 @@ impl SearchIndex {
             spec: format!("{}\n{spec}", docs::VERSION),
             collections,
             idle: Mutex::new(Vec::new()),
+            wal: Mutex::default(),
+            wal_mib_max: config.store.wal_mib_max,
             generation: AtomicU64::new(0),
         };
         if let Err(error) = index.prepare() {
@@ -160,6 +166,7 @@ impl SearchIndex {
         }
         self.generation.fetch_add(1, Ordering::Relaxed);
         idle.clear();
+        *self.wal.lock() = None;
         warn!(%error, file = %path.display(), "the search index was damaged; it is built anew from the records");
         ::metrics::counter!(names::DERIVED_REBUILDS, "file" => "search").increment(1);
         Ok(())
@@ -233,6 +240,23 @@ impl SearchIndex {
             connection,
             generation,
         })
+    }
+
+    /// After a commit: keeps the write-ahead log within its limit.
+    fn committed(&self, connection: &Connection) -> Result<(), Error> {
+        let mut wal = self.wal.lock();
+        match &mut *wal {
+            Some(wal) => wal.committed(connection),
+            None => *wal = Some(Wal::limit("search", connection, self.wal_mib_max)?),
+        }
+        Ok(())
+    }
+
+    /// While nothing is written: tries again what readers did not allow.
+    fn rest(&self, connection: &Connection) {
+        if let Some(wal) = self.wal.lock().as_mut().filter(|wal| wal.is_over()) {
+            wal.cut(connection);
+        }
     }
 
     fn give_back(&self, mut connection: Handle) {

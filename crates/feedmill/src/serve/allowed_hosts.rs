@@ -25,11 +25,22 @@ pub struct AllowedHosts {
 }
 
 impl AllowedHosts {
-    /// Names are checked on a loopback address without a proxy before it.
-    pub fn new(settings: &config::Serve) -> Self {
-        let bind = settings.bind.parse::<SocketAddr>();
-        let is_local = bind.is_ok_and(|address| address.ip().is_loopback());
-        if !is_local || settings.proxy_header.is_some() {
+    /// Names are checked on a loopback address, unless a proxy before the server checks them.
+    pub fn serving(settings: &config::Serve) -> Self {
+        match settings.proxy_header {
+            Some(_) => Self::default(),
+            None => Self::at(&settings.bind, settings),
+        }
+    }
+
+    /// The same where only the operator is answered: no proxy stands before that.
+    pub fn ingesting(intake: &config::Intake, settings: &config::Serve) -> Self {
+        Self::at(&intake.bind, settings)
+    }
+
+    fn at(bind: &str, settings: &config::Serve) -> Self {
+        let bind = bind.parse::<SocketAddr>();
+        if !bind.is_ok_and(|address| address.ip().is_loopback()) {
             return Self::default();
         }
         let public = settings.public_url.as_deref().and_then(|url| {
@@ -83,7 +94,7 @@ mod tests {
         change(&mut settings);
         let mut headers = HeaderMap::new();
         headers.insert(header::HOST, host.parse().unwrap());
-        let refusal = AllowedHosts::new(&settings).refusal(&headers);
+        let refusal = AllowedHosts::serving(&settings).refusal(&headers);
         assert_eq!(refusal.is_none(), answered, "{host}");
     }
 

@@ -2,23 +2,20 @@
 //!
 //! In:    the `Authorization` header, and the method that was called.
 //! Out:   the account's DID; nobody where no token is shown.
-//! Never: a token taken twice; a token believed on its own word; more tokens
-//!        remembered than `USED_MAX`.
+//! Never: a token taken twice; a token believed on its own word.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderValue, header};
-use quick_cache::sync::Cache;
 
+use super::caller::Caller;
+use super::charges::SIGNATURE_STEPS;
 use super::error::XrpcError;
 use super::jwt::Token;
+use super::tokens::Tokens;
 use crate::identity::{IdentityError, Resolver};
 
-/// Tokens remembered, so that none is taken twice.
-const USED_MAX: usize = 100_000;
-/// Tokens believed again without looking at their signatures, and for how long at most.
-const BELIEVED_MAX: usize = 50_000;
+/// How long a token is believed without another look at its signature.
 const BELIEVED_S_MAX: i64 = 300;
 
 /// The token behind the scheme `Bearer`, in whatever case that is written.
@@ -34,9 +31,7 @@ pub struct Bearers {
     /// Who we are: tokens must be for us.
     did: String,
     resolver: Arc<Resolver>,
-    used: Cache<(String, String), ()>,
-    /// Tokens that may come again and were believed lately, by what they were for: their account, and until when.
-    believed: Cache<(String, String), (String, i64)>,
+    tokens: Tokens,
 }
 
 impl Bearers {
@@ -45,8 +40,7 @@ impl Bearers {
         Self {
             did,
             resolver,
-            used: Cache::new(USED_MAX),
-            believed: Cache::new(BELIEVED_MAX),
+            tokens: Tokens::default(),
         }
     }
 
@@ -63,10 +57,7 @@ impl Bearers {
         let text = shown(value).ok_or_else(|| {
             XrpcError::unauthorized("BadJwt", "send \"Authorization: Bearer <jwt>\"")
         })?;
-        let known = (method.to_owned(), text.to_owned());
-        if let Some((did, until_s)) = self.believed.get(&known)
-            && now_s < until_s
-        {
+        if let Some(did) = self.tokens.believed(method, text, now_s) {
             return Ok(Some(did));
         }
         let token = Token::parse(text)?;
@@ -74,30 +65,20 @@ impl Bearers {
         let did = token.issuer()?;
         self.verify(&token, did).await?;
         if let Some(jti) = &token.claims.jti {
-            let name = (did.to_owned(), jti.clone());
-            if !self.is_new(&name) {
+            if !self.tokens.is_new(did, jti) {
                 return Err(XrpcError::unauthorized("BadJwt", "jwt was used before"));
             }
         } else {
             let until_s = token.claims.exp.min(now_s + BELIEVED_S_MAX);
-            self.believed.insert(known, (did.to_owned(), until_s));
+            self.tokens.believe(method, text, did, until_s);
         }
         Ok(Some(did.to_owned()))
-    }
-
-    /// Whether a token's number comes for the first time; of several at once, one is the first.
-    fn is_new(&self, name: &(String, String)) -> bool {
-        let mut new = false;
-        let Ok::<(), Infallible>(()) = self.used.get_or_insert_with(name, || {
-            new = true;
-            Ok(())
-        });
-        new
     }
 
     /// Holds a token against its issuer's key, which may have changed since we last looked.
     async fn verify(&self, token: &Token<'_>, did: &str) -> Result<(), XrpcError> {
         let (key, is_fresh) = self.resolver.token_key(did).await.map_err(unknown)?;
+        Caller::cost(SIGNATURE_STEPS);
         let Err(bad) = token.verify(&key) else {
             return Ok(());
         };
@@ -105,7 +86,10 @@ impl Bearers {
             return Err(bad);
         }
         match self.resolver.token_key_anew(did).await.map_err(unknown)? {
-            Some(key) => token.verify(&key),
+            Some(key) => {
+                Caller::cost(SIGNATURE_STEPS);
+                token.verify(&key)
+            }
             None => Err(bad),
         }
     }

@@ -7,6 +7,7 @@
 //! thread (`store::budget`).
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ use super::permits::Client;
 pub(super) struct Caller {
     pub(super) address: Option<IpAddr>,
     account: OnceLock<String>,
+    /// Steps that work outside of the store was worth.
+    steps: AtomicU64,
     /// Whether it wants to write.
     pub(super) writes: bool,
     deadline: Instant,
@@ -34,6 +37,7 @@ impl Caller {
         Self {
             address,
             account: OnceLock::new(),
+            steps: AtomicU64::new(0),
             writes,
             deadline: Instant::now() + timeout,
             timeout,
@@ -57,6 +61,23 @@ impl Caller {
         if let Ok(caller) = CURRENT.try_with(Arc::clone) {
             drop(caller.account.set(account.to_owned()));
         }
+    }
+
+    /// The caller of this task has work done that is worth so many steps.
+    pub(super) fn cost(steps: u64) {
+        // Outside of a request nobody is charged.
+        CURRENT
+            .try_with(|caller| caller.add(steps))
+            .unwrap_or_default();
+    }
+
+    pub(super) fn add(&self, steps: u64) {
+        self.steps.fetch_add(steps, Ordering::Relaxed);
+    }
+
+    /// What was added, once.
+    pub(super) fn spent(&self) -> u64 {
+        self.steps.swap(0, Ordering::Relaxed)
     }
 
     pub(super) fn account(&self) -> Option<&str> {

@@ -28,6 +28,7 @@ use super::params::Params;
 use super::{Answer, Server, reading};
 use crate::clock::Micros;
 use crate::config::Config;
+use crate::digest::Digest;
 use crate::host::Cause;
 use crate::local::LocalId;
 use crate::metrics as names;
@@ -49,9 +50,9 @@ pub(super) struct FirstReads {
     waiting: Semaphore,
     anonymous: Mutex<Minute>,
     anonymous_max: u32,
-    /// For each feed the DIDs of readers whose follows are here, and the turn of each one's standing:
+    /// For each feed the digests of the DIDs of readers whose follows are here, and the turn of each one's standing:
     /// who was deleted meanwhile has none here any more.
-    known: BTreeMap<String, Cache<String, u32>>,
+    known: BTreeMap<String, Cache<Digest, u32>>,
 }
 
 impl FirstReads {
@@ -227,13 +228,13 @@ async fn of(
 }
 
 /// Whether a reader's follows are here, as far as that is known without the store.
-fn is_known(server: &Server, known: &Cache<String, u32>, did: &str) -> bool {
+fn is_known(server: &Server, known: &Cache<Digest, u32>, did: &str) -> bool {
     // An app's reader has no repository that could be fetched.
     if LocalId::of_did(did).is_some() {
         return true;
     }
     let turn = server.fanout.as_ref().map(|it| it.standing_turn(did));
-    turn.is_some() && known.get(did) == turn
+    turn.is_some() && known.get(&Digest::of(did)) == turn
 }
 
 /// Who reads, and whether its follows are here.
@@ -249,7 +250,7 @@ fn look(server: &Server, feed: &str, actor: &str) -> Option<(String, FirstRead)>
     let now_us = server.clock.now_us();
     let state = server.store.first_read(&did, feed, now_us).ok()?;
     if let (FirstRead::Known, Some(turn)) = (state, turn) {
-        known.insert(did.clone(), turn);
+        known.insert(Digest::of(&did), turn);
     }
     Some((did, state))
 }

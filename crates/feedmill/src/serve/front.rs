@@ -5,7 +5,8 @@
 //! Out:   answers that any web page may read, compressed where that was asked
 //!        for, counted; refusals in the form that clients know.
 //! Never: more requests at once than `requests_max`; one that takes longer
-//!        than `timeout_s`; more of one address than its share.
+//!        than `timeout_s`; more of one address than its share; a probe that
+//!        is refused because there is much else.
 //!
 //! One function instead of a tower of layers: each layer costs every request a
 //! copy of all that lies under it. Methods are found by their names here, and
@@ -13,28 +14,31 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use metrics::counter;
 use replicate::charge::Charge;
+use replicate::client_memory::ClientMemory;
+use tokio::sync::Notify;
 use tower_http::compression::Compression;
 use tower_service::Service;
 
-use super::allowed_hosts::AllowedHosts;
 use super::caller::Caller;
+use super::charges::{self, Bill};
 use super::error::XrpcError;
-use super::line::{Answers, Closing};
+use super::line::{Answers, Closing, Reads};
 use super::methods::handler::Handler;
 use super::rate::{self, Asker, Client, Standing};
+use super::upload::Upload;
 use super::{Server, unsent, xrpc};
 use crate::metrics as names;
 
@@ -43,8 +47,11 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 /// Seconds for which a browser remembers that.
 const PREFLIGHT_S: HeaderValue = HeaderValue::from_static("86400");
 
-/// What machines ask to see whether we live: answered however many other requests there are.
-const PROBES: [&str; 4] = ["/xrpc/_health", "/health", "/ready", "/metrics"];
+/// What machines ask to see whether we live: answered however many other requests there are. They are
+/// answered from memory, in less time than a refusal.
+const PROBES: [&str; 3] = ["/xrpc/_health", "/health", "/ready"];
+/// The same for one that takes longer: each address has its share of it.
+const SCRAPE: &str = "/metrics";
 
 /// Everything that is served.
 #[derive(Debug)]
@@ -52,7 +59,6 @@ pub struct Front {
     server: Arc<Server>,
     body_max: DefaultBodyLimit,
     paths: Router,
-    hosts: AllowedHosts,
 }
 
 impl Front {
@@ -73,30 +79,21 @@ impl Front {
             server,
             body_max,
             paths,
-            hosts: AllowedHosts::default(),
         }
     }
 
-    /// The same for requests to these names alone.
-    #[must_use]
-    pub fn only(self, hosts: AllowedHosts) -> Self {
-        Self { hosts, ..self }
-    }
-
-    /// The same with the paths of the log, which charge what they cost to whoever asks.
+    /// The same with the paths of the log, which charge what they cost to whoever asks and answer
+    /// within the same limits.
     #[must_use]
     pub fn beside(mut self, paths: Router) -> Self {
-        let charged = middleware::from_fn_with_state(Arc::clone(&self.server), charged);
-        self.paths = self.paths.merge(paths.layer(charged));
+        let bounded = middleware::from_fn_with_state(Arc::clone(&self.server), beside);
+        self.paths = self.paths.merge(paths.layer(bounded));
         self
     }
 }
 
 impl Answers for Front {
     async fn answer(&self, mut request: Request) -> Response {
-        if let Some(refusal) = self.hosts.refusal(request.headers()) {
-            return refusal;
-        }
         if xrpc::name(request.uri().path()).is_none() {
             return self.paths.answer(request).await;
         }
@@ -106,13 +103,24 @@ impl Answers for Front {
     }
 }
 
-/// Gives a request to the log the share that it takes from.
-async fn charged(State(server): State<Arc<Server>>, mut request: Request, next: Next) -> Response {
+/// Lets a request to the log in. It is given the share that it takes from, and where its messages are
+/// counted.
+async fn beside(State(server): State<Arc<Server>>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     let address = server
         .rates
         .address(peer.map(|info| info.0), request.headers());
+    let closing = closing(&request);
+    let reads = request.extensions().get::<Reads>().cloned();
+    request.extensions_mut().insert(ClientMemory {
+        address,
+        uploads: Arc::clone(&server.uploads),
+        answers: Arc::clone(&server.unsent),
+        closing: Arc::clone(&closing),
+        reading: reads.unwrap_or_default().0,
+    });
     if let Some(address) = address {
+        let server = Arc::clone(&server);
         let charge = Charge::from_fn(move |cost| {
             let now_s = server.clock.now_us() / 1_000_000;
             let taken = server.rates.take(Asker::Address(address), cost, now_s);
@@ -120,7 +128,15 @@ async fn charged(State(server): State<Arc<Server>>, mut request: Request, next: 
         });
         request.extensions_mut().insert(charge);
     }
-    next.run(request).await
+    // Who waits for news waits for longer than a request may take, and takes no slot meanwhile.
+    if replicate::waits(request.method(), request.uri()) {
+        let response = next.run(request).await;
+        return unsent::reserve(response, &server.unsent, address, closing);
+    }
+    bounded(&server, request, (address, None), |request| {
+        next.run(request)
+    })
+    .await
 }
 
 async fn by_path(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
@@ -141,7 +157,8 @@ async fn pass<F: Future<Output = Response>>(
         .rates
         .address(peer.map(|info| info.0), request.headers());
     let now_s = || server.clock.now_us() / 1_000_000;
-    let taken = match address {
+    let is_probe = PROBES.contains(&request.uri().path());
+    let taken = match address.filter(|_| !is_probe) {
         Some(address) => server.rates.take(Asker::Address(address), 1, now_s()),
         None => Ok(None),
     };
@@ -149,7 +166,13 @@ async fn pass<F: Future<Output = Response>>(
         Err(standing) => standing.refusal(now_s()),
         Ok(standing) => {
             request.extensions_mut().insert(Client(address));
-            let mut response = shaped(bounded(server, request, next).await);
+            let packing = Packing::of(request.headers());
+            let (request, upload) = Upload::of(request, &server.uploads, address);
+            let mut response = bounded(server, request, (address, packing), next).await;
+            if let Some(upload) = upload {
+                response = upload.or_refused(response);
+            }
+            response = shaped(response);
             // An account's standing is told instead of the address's where both are counted.
             let own = response.extensions().get::<Standing>().copied();
             if let Some(standing) = own.or(standing)
@@ -164,43 +187,51 @@ async fn pass<F: Future<Output = Response>>(
     response
 }
 
-/// Bounds a request in number and time, and counts it.
+/// Bounds a request in number and time, and its answer in bytes, and counts it.
 async fn bounded<F: Future<Output = Response>>(
     server: &Server,
     request: Request,
+    (address, packing): (Option<IpAddr>, Option<Packing>),
     next: impl FnOnce(Request) -> F,
 ) -> Response {
-    let address = request
-        .extensions()
-        .get::<Client>()
-        .and_then(|client| client.0);
-    let is_probe = PROBES.contains(&request.uri().path());
-    let _slot = match server.slots.take(address).map(Some) {
-        Err(by) if !is_probe => {
+    let path = request.uri().path();
+    let is_free = path == SCRAPE || PROBES.contains(&path);
+    let slot = (!is_free).then(|| server.slots.take(address));
+    let _slot = match slot.transpose() {
+        Ok(slot) => slot,
+        Err(by) => {
             counter!(names::LIMITED, "by" => by).increment(1);
             return XrpcError::busy("too many requests at once; try again").into_response();
         }
-        slot => slot.unwrap_or_default(),
     };
     let begun = Instant::now();
-    let closing = request.extensions().get::<Closing>();
-    let closing = closing.map_or_else(Arc::default, |closing| Arc::clone(&closing.0));
+    let closing = closing(&request);
     let meter = server.meters.of(request.uri().path());
-    let packing = Packing::of(request.headers());
     let writes = !matches!(*request.method(), Method::GET | Method::HEAD);
     let timeout = server.limits.timeout();
     let caller = Arc::new(Caller::new(address, writes, timeout));
-    let answering = tokio::time::timeout(timeout, caller.scope(next(request)));
+    let _bill = Bill::of(server, &caller);
+    let answering = tokio::time::timeout(timeout, Arc::clone(&caller).scope(next(request)));
     let response = match answering.await {
         Ok(response) => response,
         Err(_) => XrpcError::slow().into_response(),
     };
     meter.count(response.status(), begun.elapsed());
+    let bytes = response.body().size_hint().exact().unwrap_or(0);
     let response = unsent::reserve(response, &server.unsent, address, closing);
-    match packing {
+    let response = match packing {
         Some(packing) => packing.pack(response).await,
         None => response,
-    }
+    };
+    let is_packed = response.headers().contains_key(header::CONTENT_ENCODING);
+    caller.add(charges::answered(bytes, is_packed));
+    response
+}
+
+/// What closes the connection of a request.
+fn closing(request: &Request) -> Arc<Notify> {
+    let closing = request.extensions().get::<Closing>();
+    closing.map_or_else(Arc::default, |closing| Arc::clone(&closing.0))
 }
 
 /// How an answer may be compressed; looked at only where that was asked for.
@@ -297,4 +328,82 @@ fn shaped(response: Response) -> Response {
     let json = HeaderValue::from_static("application/json");
     parts.headers.insert(header::CONTENT_TYPE, json);
     Response::from_parts(parts, Body::from(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::config::Config;
+    use crate::status::Status;
+    use crate::store;
+
+    const OTHER: &str = "/openapi.json";
+
+    fn server(serve: &str) -> Arc<Server> {
+        let text = format!(
+            "namespace = \"com.example\"\n[store]\nurl = \"sqlite::memory:\"\n[serve]\n{serve}"
+        );
+        let config = Config::parse(&text).unwrap();
+        let store = store::open(&config).unwrap();
+        let (plan, status) = (Arc::clone(store.plan()), Arc::new(Status::default()));
+        Arc::new(Server::new(&config, plan, store, None, status, Clock::Wall))
+    }
+
+    /// How a stranger's request is answered.
+    async fn ask(front: &Front, path: &str) -> StatusCode {
+        let stranger = ConnectInfo(SocketAddr::from(([10, 0, 0, 1], 1)));
+        let request = Request::builder().uri(path).extension(stranger);
+        let request = request.body(Body::empty()).unwrap();
+        front.answer(request).await.status()
+    }
+
+    #[tokio::test]
+    async fn probes_are_answered_where_nothing_else_is() {
+        let server = server("requests_max = 1\nrate_max = 2\nrate_s = 3600\n");
+        let front = Front::new(Arc::clone(&server), 1_000);
+        let slot = server.slots.take(None).unwrap();
+        assert_eq!(ask(&front, OTHER).await, 503, "no slot is free");
+        for _ in 0..3 {
+            for path in PROBES {
+                let status = ask(&front, path).await;
+                assert!(status == 200 || path == "/ready", "{path}: {status}");
+                assert_ne!(status, 429, "{path}");
+            }
+        }
+        drop(slot);
+        assert_eq!(ask(&front, OTHER).await, 200);
+        assert_eq!(ask(&front, OTHER).await, 429, "its share is used up");
+        assert_eq!(ask(&front, SCRAPE).await, 429);
+        assert_eq!(ask(&front, "/health").await, 200);
+    }
+
+    /// What is left of a stranger's share after one request.
+    async fn left(server: &Arc<Server>, packed: bool) -> u32 {
+        let front = Front::new(Arc::clone(server), 1_000);
+        let stranger = ConnectInfo(SocketAddr::from(([10, 0, 0, 2], 1)));
+        let mut left = 0;
+        for _ in 0..200 {
+            let mut request = Request::builder().uri(OTHER).extension(stranger);
+            if packed {
+                request = request.header(header::ACCEPT_ENCODING, "gzip");
+            }
+            let answer = front.answer(request.body(Body::empty()).unwrap()).await;
+            assert_eq!(answer.status(), 200);
+            left = answer.headers()["ratelimit-remaining"]
+                .to_str()
+                .unwrap()
+                .parse()
+                .unwrap();
+        }
+        left
+    }
+
+    #[tokio::test]
+    async fn bytes_are_charged_and_packed_ones_more() {
+        let limits = "rate_max = 10000\nrate_s = 3600\n";
+        let plain = left(&server(limits), false).await;
+        let packed = left(&server(limits), true).await;
+        assert!(packed < plain && plain <= 9_800, "{packed} {plain}");
+    }
 }

@@ -13,7 +13,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -24,6 +24,7 @@ use axum::response::Response;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use replicate::client_memory::Reading;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
@@ -45,6 +46,10 @@ const SEND_BYTES_MAX: usize = 128 << 10;
 /// Among a request's extensions: what closes the connection it came over.
 #[derive(Debug, Clone)]
 pub(super) struct Closing(pub(super) Arc<Notify>);
+
+/// Among a request's extensions: where its connection counts what it reads as a WebSocket.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reads(pub(super) Arc<OnceLock<Reading>>);
 
 /// Who answers what comes over a line.
 pub trait Answers: Send + Sync + 'static {
@@ -135,11 +140,13 @@ impl<A: Answers> Line<A> {
     async fn serve(mut self, stream: Client) {
         let (answers, peer, state) = (self.answers, self.peer, self.state);
         let closing = Closing(Arc::clone(&state.1.closing));
+        let reads = stream.reads();
         let close = Arc::clone(&closing.0);
         let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
             let mut request = request.map(body);
             request.extensions_mut().insert(ConnectInfo(peer));
             request.extensions_mut().insert(closing.clone());
+            request.extensions_mut().insert(reads.clone());
             let (answers, (connections, open)) = (Arc::clone(&answers), state.clone());
             async move {
                 connections.busy(&open);

@@ -14,6 +14,7 @@ pub mod bearer;
 // Bodies from stored JSON.
 pub mod body;
 mod caller;
+mod charges;
 mod connections;
 // Opaque cursors.
 pub mod cursor;
@@ -66,7 +67,9 @@ mod slots;
 // What is answered before there is a server.
 pub mod starting;
 mod subscribe;
+mod tokens;
 mod unsent;
+mod upload;
 mod xrpc;
 
 use std::sync::Arc;
@@ -140,6 +143,8 @@ pub struct Server {
     slots: slots::Slots,
     /// What answers take until their readers took them.
     unsent: Arc<MemoryPool>,
+    /// What requests take until they are answered.
+    uploads: Arc<MemoryPool>,
     /// Who may read the store, and who may write.
     reads: Arc<permits::Permits>,
     writes: Arc<permits::Permits>,
@@ -211,6 +216,7 @@ impl Server {
             page_scan_max: config.timelines.page_scan_max,
             slots: slots::Slots::new(Arc::clone(&limits)),
             unsent: unsent::pool(config.serve.unsent_bytes_max),
+            uploads: upload::pool(config.serve.uploads_bytes_max),
             reads: permits::Permits::new(
                 "reads",
                 config.store.readers.get(),

@@ -23,6 +23,7 @@ use record::cid::Cid;
 use record::tid::Tid;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tracing::debug;
 
 use super::error::XrpcError;
@@ -33,7 +34,7 @@ use crate::config::Config;
 use crate::config::serve::Notify;
 use crate::host::Cause;
 use crate::identity::Resolver;
-use crate::reach::fetch::{Ask, FetchError, PAGE_BYTES_MAX};
+use crate::reach::fetch::{Ask, FetchError};
 use crate::store::{Batch, Item, Op, Verdict};
 
 /// The environment variable that holds the token of who may notify.
@@ -45,6 +46,10 @@ const URIS_MAX: usize = 25;
 const AT_ONCE_MAX: usize = 5;
 /// Letters of a host's own word for an error that are handed on.
 const WORD_MAX: usize = 100;
+/// Records that are fetched at once, for all who notify together.
+const FETCHES_MAX: usize = 32;
+/// What an answer holds beside the record.
+const MARGIN_BYTES: usize = 4096;
 /// Time for one request to a host.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -54,6 +59,9 @@ pub struct Notifier {
     resolver: Arc<Resolver>,
     checker: Arc<Checker>,
     token: Option<RwLock<String>>,
+    /// Each is as large as one record.
+    fetches: Semaphore,
+    answer_bytes_max: usize,
 }
 
 /// What became of one URI.
@@ -96,6 +104,8 @@ impl Notifier {
             resolver,
             checker,
             token,
+            fetches: Semaphore::new(FETCHES_MAX),
+            answer_bytes_max: answer_bytes_max(config.intake.record_bytes_max),
         })
     }
 
@@ -162,7 +172,7 @@ impl Notifier {
         params: &[(&str, &str)],
     ) -> Result<(u16, Value), String> {
         let address = address(host, method, params);
-        let ask = Ask::new(Cause::Notify, &address).bytes_max(PAGE_BYTES_MAX);
+        let ask = Ask::new(Cause::Notify, &address).bytes_max(self.answer_bytes_max);
         let ask = ask.without_redirects().within(TIMEOUT);
         let reply = self.resolver.fetcher().fetch(ask).await;
         let reply = reply.map_err(|error| match error {
@@ -215,6 +225,7 @@ impl Notifier {
             return Err(format!("collection not tracked: {}", place.collection));
         }
         let about = |why: String| format!("{uri}: {why}");
+        let _fetch = self.fetches.acquire().await;
         let (rev, answer) = self.fetch(&place).await.map_err(about)?;
         let verdict = match &answer {
             Some(answer) => self.verdict(&place, rev, answer).map_err(about)?,
@@ -246,6 +257,14 @@ impl Notifier {
             _ => Err(about("could not be stored now; try again".to_owned())),
         }
     }
+}
+
+/// Bytes of an answer with one record: JSON writes four letters for three bytes of a record.
+fn answer_bytes_max(record_bytes_max: usize) -> usize {
+    let margin = record_bytes_max.saturating_add(MARGIN_BYTES) / 2;
+    record_bytes_max
+        .saturating_add(margin)
+        .saturating_add(MARGIN_BYTES)
 }
 
 /// The address of a method; DIDs, NSIDs and record keys hold nothing that a query does not.
@@ -298,21 +317,29 @@ fn uris(body: &[u8]) -> Result<Vec<String>, XrpcError> {
     }
 }
 
-/// Answers a notification; `issuer` is the account that a private method was asked by.
+/// The notifier, if who sent these headers may notify; `issuer` is the account that a private method was
+/// asked by.
+pub(super) fn admit<'s>(
+    server: &'s Server,
+    issuer: Option<&str>,
+    headers: &HeaderMap,
+) -> Result<&'s Notifier, XrpcError> {
+    let notifier = server.notifier.as_ref();
+    let notifier = notifier.ok_or_else(|| XrpcError::no_method("notifyOfUpdate", &[]))?;
+    match issuer {
+        None => notifier.admits(headers).map(|()| notifier),
+        Some(_) => Ok(notifier),
+    }
+}
+
+/// Answers a notification of one who was admitted.
 pub(super) async fn answer(
     server: &Arc<Server>,
+    notifier: &Notifier,
     issuer: Option<&str>,
     client: Option<Client>,
-    headers: &HeaderMap,
     body: &[u8],
 ) -> Result<Response, XrpcError> {
-    let notifier = server
-        .notifier
-        .as_ref()
-        .ok_or_else(|| XrpcError::no_method("notifyOfUpdate", &[]))?;
-    if issuer.is_none() {
-        notifier.admits(headers)?;
-    }
     let uris = uris(body)?;
     if let Some(issuer) = issuer
         && uris

@@ -14,19 +14,24 @@ use sha2::{Digest as _, Sha256};
 
 /// The page is one document: its parts are put where it names them.
 static HTML: LazyLock<String> = LazyLock::new(|| {
-    let (html, style) = (
-        include_str!("../../assets/index.html"),
-        include_str!("../../assets/page.css"),
-    );
-    let html = html.replacen("/* page.css */\n", style, 1);
-    let spaces = include_str!("../../assets/spaces.js");
-    html.replacen("/* spaces.js */\n", spaces, 1)
+    let parts = [
+        ("/* page.css */\n", include_str!("../../assets/page.css")),
+        (
+            "/* process.js */\n",
+            include_str!("../../assets/process.js"),
+        ),
+        ("/* spaces.js */\n", include_str!("../../assets/spaces.js")),
+    ];
+    let html = include_str!("../../assets/index.html").to_owned();
+    parts
+        .iter()
+        .fold(html, |html, (name, part)| html.replacen(name, part, 1))
 });
 
 static POLICY: LazyLock<String> = LazyLock::new(|| policy(&HTML));
 
 /// `GET /`.
-pub(super) async fn page() -> Response {
+pub(super) fn page() -> Response {
     let fixed: [(HeaderName, &str); 6] = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CONTENT_SECURITY_POLICY, &POLICY),

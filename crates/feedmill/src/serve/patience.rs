@@ -10,7 +10,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use metrics::counter;
@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::connections::Place;
+use super::line::Reads;
 use crate::metrics as names;
 
 /// How long to wait for a client.
@@ -60,6 +61,7 @@ pub(super) struct Client {
     patience: Patience,
     /// Since when a write waits, and what ends it.
     waiting: Option<(Instant, Pin<Box<Sleep>>)>,
+    reads: Reads,
     /// Kept as long as the stream is, whoever has it by then.
     _place: Place,
 }
@@ -70,8 +72,14 @@ impl Client {
             stream,
             patience,
             waiting: None,
+            reads: Reads::default(),
             _place: place,
         }
+    }
+
+    /// Where what is read is counted, once it is a WebSocket.
+    pub(super) fn reads(&self) -> Reads {
+        self.reads.clone()
     }
 
     /// Passes a finished write on, and gives up one that waits too long.
@@ -119,7 +127,14 @@ impl AsyncRead for Client {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let bytes = buffer.filled().len() - before;
+        let reading = self.reads.0.get();
+        Poll::Ready(match reading.is_none_or(|reading| reading.add(bytes)) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::OutOfMemory.into()),
+        })
     }
 }
 
@@ -164,18 +179,19 @@ mod tests {
     #[test]
     fn who_reads_too_slowly_uses_up_its_time_and_who_reads_fast_enough_does_not() {
         let (second, most) = (Duration::from_secs(1), Duration::from_secs(30));
-        let left_after = |bytes_per_s: usize| {
+        let lasts = |bytes_per_s: usize| {
             let mut patience = Patience::new(most, 8_000);
-            for _ in 0..600 {
-                // A little is taken after each second of waiting, so no wait is long.
+            // A little is taken after each second of waiting, so no wait is long.
+            (0..600).all(|_| {
                 patience.waited(second);
+                let lasts = !patience.left.is_zero();
                 patience.took(bytes_per_s);
-            }
-            patience.left
+                lasts
+            })
         };
-        assert_eq!(left_after(100), Duration::ZERO);
-        assert_eq!(left_after(7_000), Duration::ZERO);
-        assert_eq!(left_after(8_000), most);
+        assert!(!lasts(100));
+        assert!(!lasts(7_000));
+        assert!(lasts(8_000));
         let mut patience = Patience::new(most, 8_000);
         patience.waited(29 * second);
         patience.took(usize::MAX);

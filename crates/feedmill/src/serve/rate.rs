@@ -21,6 +21,7 @@ use quick_cache::sync::Cache;
 use super::error::XrpcError;
 use super::limits::Limits;
 use crate::config::{self, network::Network};
+use crate::digest::Digest;
 use crate::metrics as names;
 
 /// How many requests a client has, has left, when they are counted anew, and by what rule.
@@ -28,6 +29,8 @@ pub(super) const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+/// So many steps of work cost as much as one more request.
+const STEPS_PER_REQUEST: u64 = 1_000_000;
 /// Askers remembered.
 const ASKERS_MAX: usize = 100_000;
 
@@ -38,10 +41,19 @@ pub(super) enum Asker {
     Account(String),
 }
 
+/// An asker in the table: the same size whatever its DID is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Known {
+    Address(IpAddr),
+    Account(Digest),
+}
+
 #[derive(Debug)]
 struct Window {
     begun_s: i64,
     used: u32,
+    /// Steps that do not make one more request yet.
+    steps: u64,
 }
 
 /// What is left of an asker's share.
@@ -65,7 +77,7 @@ pub(super) struct Rates {
     proxy_header: Option<HeaderName>,
     /// Proxies between ours and the client.
     proxies: Vec<Network>,
-    askers: Cache<Asker, Arc<Mutex<Window>>>,
+    askers: Cache<Known, Arc<Mutex<Window>>>,
 }
 
 impl Rates {
@@ -116,19 +128,24 @@ impl Rates {
         Ok(Some(standing))
     }
 
-    /// Takes from an asker's share what an answer cost beyond one request, even if that is more
+    /// Takes from an asker's share what an answer cost beside its request, even if that is more
     /// than is left.
-    pub(super) fn charge(&self, asker: Asker, cost: u32, now_s: i64) {
-        counter!(names::CHARGED).increment(u64::from(cost));
+    pub(super) fn charge(&self, asker: Asker, steps: u64, now_s: i64) {
         let limit = match &asker {
             Asker::Address(_) => self.limits.rate_max(),
             Asker::Account(_) => self.limits.account_rate_max(),
         };
-        if limit > 0 {
-            let window = self.window(&asker, now_s);
-            let mut window = window.lock();
-            window.used = window.used.saturating_add(cost);
+        if limit == 0 || steps == 0 {
+            return;
         }
+        let window = self.window(&asker, now_s);
+        let mut window = window.lock();
+        let steps = window.steps.saturating_add(steps);
+        let cost = u32::try_from(steps / STEPS_PER_REQUEST).unwrap_or(u32::MAX);
+        window.steps = steps % STEPS_PER_REQUEST;
+        window.used = window.used.saturating_add(cost);
+        drop(window);
+        counter!(names::CHARGED).increment(u64::from(cost));
     }
 
     /// The window of an asker, begun anew if its time is over.
@@ -136,10 +153,15 @@ impl Rates {
         let fresh = || Window {
             begun_s: now_s,
             used: 0,
+            steps: 0,
+        };
+        let known = match asker {
+            Asker::Address(address) => Known::Address(*address),
+            Asker::Account(did) => Known::Account(Digest::of(did)),
         };
         let made: Result<_, std::convert::Infallible> = self
             .askers
-            .get_or_insert_with(asker, || Ok(Arc::new(Mutex::new(fresh()))));
+            .get_or_insert_with(&known, || Ok(Arc::new(Mutex::new(fresh()))));
         let Ok(window) = made;
         {
             let mut window = window.lock();
@@ -260,9 +282,21 @@ mod tests {
         let rates = rates(|_| {});
         let anna = || Asker::Address("1.1.1.1".parse().unwrap());
         assert_eq!(left(rates.take(anna(), 1, 100)), Ok(2));
-        rates.charge(anna(), 70, 101);
+        rates.charge(anna(), 70 * STEPS_PER_REQUEST, 101);
         assert_eq!(left(rates.take(anna(), 1, 102)), Err(110));
         assert_eq!(left(rates.take(anna(), 1, 110)), Ok(2), "not for ever");
+    }
+
+    #[test]
+    fn many_small_costs_are_charged_as_one_large_one_is() {
+        let rates = rates(|_| {});
+        let anna = || Asker::Address("1.1.1.1".parse().unwrap());
+        for _ in 0..3 {
+            rates.charge(anna(), STEPS_PER_REQUEST / 2, 100);
+        }
+        assert_eq!(left(rates.take(anna(), 1, 102)), Ok(1));
+        rates.charge(anna(), STEPS_PER_REQUEST / 2, 100);
+        assert_eq!(left(rates.take(anna(), 1, 102)), Err(110));
     }
 
     #[test]

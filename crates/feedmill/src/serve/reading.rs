@@ -9,12 +9,8 @@ use std::sync::Arc;
 
 use super::caller::Caller;
 use super::error::XrpcError;
-use super::rate::Asker;
 use super::{Answer, Server};
 use crate::store::budget::{self, Budget};
-
-/// Steps of the store that a request pays for with itself; each further so many cost one more.
-const STEPS_PER_REQUEST: u64 = 1_000_000;
 
 /// Ends a read whose caller has left.
 struct Leaving(Arc<Budget>);
@@ -29,7 +25,7 @@ impl Server {
     /// Makes an answer, when it is this caller's turn.
     pub(super) async fn read<T: Send + 'static>(
         self: &Arc<Self>,
-        caller: &Caller,
+        caller: &Arc<Caller>,
         make: impl FnOnce(&Self) -> Result<T, XrpcError> + Send + 'static,
     ) -> Result<T, XrpcError> {
         let permits = match caller.writes {
@@ -45,37 +41,22 @@ impl Server {
             self.limits.response_bytes_max(),
         ));
         let _leaving = Leaving(Arc::clone(&budget));
-        let (server, askers) = (Arc::clone(self), askers(caller));
+        let (server, caller) = (Arc::clone(self), Arc::clone(caller));
         let made = tokio::task::spawn_blocking(move || {
             let made = budget::with(&budget, || make(&server));
             // Here, so that it is charged to one who has left, too.
-            let now_us = server.clock.now_us();
-            permit.used(budget.steps(), now_us);
+            permit.used(budget.steps(), server.clock.now_us());
             drop(permit);
-            server.charge(askers, budget.steps(), now_us / 1_000_000);
+            server.charge(&caller, budget.steps());
             made
         });
         made.await.unwrap_or_else(|_| Err(XrpcError::internal()))
-    }
-
-    /// Takes what a read cost beyond a request from its askers' shares.
-    fn charge(&self, askers: Vec<Asker>, steps: u64, now_s: i64) {
-        let cost = u32::try_from(steps / STEPS_PER_REQUEST).unwrap_or(u32::MAX);
-        for asker in askers.into_iter().filter(|_| cost > 0) {
-            self.rates.charge(asker, cost, now_s);
-        }
     }
 
     /// About how large an answer may grow.
     pub(super) fn is_large(&self, answer: &str) -> bool {
         answer.len() >= self.limits.response_bytes_max()
     }
-}
-
-fn askers(caller: &Caller) -> Vec<Asker> {
-    let address = caller.address.map(Asker::Address);
-    let account = caller.account().map(|did| Asker::Account(did.to_owned()));
-    address.into_iter().chain(account).collect()
 }
 
 /// The same for the caller of the request at hand.
@@ -123,8 +104,12 @@ mod tests {
         Arc::new(Server::new(&config, plan, store, None, status, Clock::Wall))
     }
 
-    fn caller(last: u8, timeout: Duration) -> Caller {
-        Caller::new(Some(IpAddr::from([10, 0, 0, last])), false, timeout)
+    fn caller(last: u8, timeout: Duration) -> Arc<Caller> {
+        Arc::new(Caller::new(
+            Some(IpAddr::from([10, 0, 0, last])),
+            false,
+            timeout,
+        ))
     }
 
     /// Reads for ever; only its budget ends it.

@@ -2,7 +2,8 @@
 //!
 //! In:    requests from the moment the address is bound.
 //! Out:   that the process lives, and what it is doing; from then on, everything the server says.
-//! Never: a connection refused or left waiting because a store is being opened.
+//! Never: a connection refused or left waiting because a store is being opened; an answer, before
+//!        the start is over or after it, to a request for a name that is not ours.
 //!
 //! A store that was laid out for another configuration is laid out anew before any page is exact,
 //! and that takes time. Whoever watches the process must be able to tell it from one that hangs.
@@ -16,13 +17,16 @@ use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
 use serde_json::json;
 
+use super::allowed_hosts::AllowedHosts;
 use super::front::Front;
 use super::line::Answers;
+use super::page::page;
 use crate::metrics as names;
 
 /// What answers, from the first connection on.
 #[derive(Debug)]
 pub struct Starting {
+    hosts: AllowedHosts,
     finished: OnceLock<Finished>,
     doing: Mutex<Doing>,
 }
@@ -72,16 +76,16 @@ impl Doing {
     }
 }
 
-impl Default for Starting {
-    fn default() -> Self {
+impl Starting {
+    /// Answers requests for these names alone.
+    pub fn new(hosts: AllowedHosts) -> Self {
         Self {
+            hosts,
             finished: OnceLock::new(),
             doing: Mutex::new(Doing::Starting("starting")),
         }
     }
-}
 
-impl Starting {
     /// What the start is busy with now, for whoever asks.
     pub fn now(&self, doing: Doing) {
         *self.doing.lock() = doing;
@@ -102,6 +106,9 @@ impl Starting {
     }
 
     fn early(&self, path: &str) -> Response {
+        if path == "/" {
+            return page(); // it says what `/status` says
+        }
         let doing = *self.doing.lock();
         if path == "/metrics" {
             return Self::metrics(doing);
@@ -146,10 +153,43 @@ impl Starting {
 
 impl Answers for std::sync::Arc<Starting> {
     async fn answer(&self, request: Request) -> Response {
+        if let Some(refusal) = self.hosts.refusal(request.headers()) {
+            return refusal;
+        }
         match self.finished.get() {
             Some(Finished::Feeds(front)) => front.answer(request).await,
             Some(Finished::Operator(paths)) => paths.answer(request).await,
             None => self.early(request.uri().path()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::body::Body;
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::config;
+
+    #[test]
+    fn a_strangers_name_is_refused_before_the_start_is_over_and_after_it() {
+        let hosts = AllowedHosts::serving(&config::Serve::default());
+        let starting = Arc::new(Starting::new(hosts));
+        let check = |host: &str, path: &str, status: u16| {
+            let request = Request::builder().uri(path).header(header::HOST, host);
+            let answer = starting.answer(request.body(Body::empty()).unwrap());
+            let answer = answer.now_or_never().expect("nothing is waited for");
+            assert_eq!(answer.status(), status, "{host} {path}");
+        };
+        for path in ["/health", "/metrics"] {
+            check("localhost:8080", path, 200);
+            check("evil.example", path, 421);
+        }
+        starting.done(Finished::Operator(Router::new()));
+        check("localhost:8080", "/health", 404);
+        check("evil.example", "/health", 421);
     }
 }

@@ -30,8 +30,8 @@ use super::error::XrpcError;
 use super::line::Closing;
 use super::params::Params;
 use super::unsent::Counted;
-use super::{Server, body, cursor, ending, feed, first_read, following};
-use crate::live::{Ear, Entry, ListenError, Listening, News, Next, Told};
+use super::{Server, body, charges, cursor, ending, feed, first_read, following};
+use crate::live::{Ear, Entry, ListenError, Listening, NOBODY, News, Next, Told};
 use crate::store::batch::{Batch, Item};
 use crate::store::plan::FeedPlan;
 use crate::store::{Position, StoreError};
@@ -57,6 +57,11 @@ struct Said {
 }
 
 impl Said {
+    /// What sending it costs.
+    fn cost_steps(&self) -> u64 {
+        charges::answered(self.fields.len() as u64, false)
+    }
+
     /// The JSON up to the fields.
     fn head(&self) -> String {
         format!(
@@ -173,8 +178,12 @@ impl Walk {
         let position = from.map(|text| cursor::read(&scope(&name), text));
         let position = position.transpose()?.map(|position| position.time_us);
         let reader = reader_number(&server, params, &did)?;
-        let feed = name;
-        let ear = Ear { feed, did, reader };
+        let ear = Ear {
+            feed: name,
+            did,
+            reader,
+            address: caller.address,
+        };
         let listening = live.listen(ear.clone(), position, Arc::clone(&closing));
         Ok(Self {
             server,
@@ -194,6 +203,7 @@ impl Walk {
     async fn next(&mut self) -> Option<Said> {
         loop {
             if let Some(said) = self.messages.pop_front() {
+                self.server.charge(&self.caller, said.cost_steps());
                 self.cursor.clone_from(&said.cursor);
                 return Some(said);
             }
@@ -327,9 +337,6 @@ impl Walk {
 fn scope(feed: &str) -> String {
     format!("live:{feed}")
 }
-
-/// The number of nobody: rows are counted from one.
-const NOBODY: i64 = 0;
 
 /// The number of a reader; one that nobody ever named is given one, so that its first follow is told. An
 /// anonymous request writes nothing: it listens to an empty feed until it asks again.

@@ -266,10 +266,11 @@ async fn notified(
     request: Request,
 ) -> Result<Response, XrpcError> {
     let client = request.extensions().get::<rate::Client>().copied();
-    let headers = request.headers().clone();
+    // A body is read only of who may notify.
+    let notifier = notify::admit(&server, issuer.as_deref(), request.headers())?;
     let body = match axum::body::Bytes::from_request(request, &()).await {
         Ok(body) => body,
         Err(rejection) => return Ok(rejection.into_response()),
     };
-    notify::answer(&server, issuer.as_deref(), client, &headers, &body).await
+    notify::answer(&server, notifier, issuer.as_deref(), client, &body).await
 }

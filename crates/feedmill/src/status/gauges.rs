@@ -64,6 +64,9 @@ const FIXED: &[(&str, &str, &[&str])] = &[
             "connections",
             "idle-connections",
             "stall",
+            "listeners",
+            "address-listeners",
+            "unknown-listeners",
         ],
     ),
     (names::PAGES, "from", &["memory", "store"]),
@@ -78,11 +81,6 @@ const FIXED: &[(&str, &str, &[&str])] = &[
     (names::BRANCH_FAILURES, "branch", &["search", "log"]),
     (names::BRANCH_REBUILDS, "branch", &["search", "log"]),
     (names::DERIVED_REBUILDS, "file", &["search", "labels"]),
-    (
-        names::WAL_TRUNCATIONS,
-        "result",
-        &["done", "busy", "failed"],
-    ),
     (names::STORE_COMMITS, "sync", &["full", "normal"]),
     (
         names::DEAD_CLOSED,
@@ -234,14 +232,23 @@ pub fn begin(config: &Config) {
     for kind in TIMELINE_KINDS {
         nothing(gauge!(names::TIMELINES, "kind" => kind));
     }
-    for kind in ["documents", "handles"] {
+    for kind in ["documents", "handles", "tokens"] {
         nothing(gauge!(names::IDENTITY_BYTES, "kind" => kind));
+    }
+    for cache in ["records", "texts", "window"] {
+        nothing(gauge!(names::CACHE_BYTES, "cache" => cache));
     }
     for queue in ["intake", "listeners", "pending", "parked", "held", "outbox"] {
         nothing(gauge!(names::QUEUE_BYTES, "queue" => queue));
     }
     for what in ["reads", "writes"] {
         nothing(gauge!(names::STORE_WAITING, "for" => what));
+    }
+    for file in ["store", "search", "labels"] {
+        nothing(gauge!(names::WAL_BYTES, "file" => file));
+        for result in ["done", "busy", "failed"] {
+            zero(counter!(names::WAL_TRUNCATIONS, "file" => file, "result" => result));
+        }
     }
     for branch in ["search", "log"] {
         nothing(gauge!(names::BRANCH_BEHIND, "branch" => branch));
@@ -317,6 +324,7 @@ fn begin_log() {
         log::LOG_ASIDE,
         log::LOG_SPACES,
         log::LOG_SUBSCRIPTIONS,
+        log::LOG_WAL_BYTES,
     ] {
         nothing(gauge!(name));
     }

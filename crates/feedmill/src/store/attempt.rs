@@ -12,6 +12,7 @@
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tracing::warn;
@@ -19,6 +20,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes of a mark: four numbers of eight bytes.
 const MARK_BYTES: usize = 32;
+
+/// Ends of the process with one frame or record alone before it is given up.
+pub const ALONE_MAX: u64 = 3;
 
 /// A batch that was begun.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -68,6 +72,7 @@ pub struct Attempt {
     found: Option<Mark>,
     /// The batch that will be worked on; `None`: it is known to end no process.
     state: Mutex<(File, Option<Mark>)>,
+    suspected: AtomicBool,
 }
 
 impl Attempt {
@@ -75,10 +80,20 @@ impl Attempt {
     pub fn beside(url: &str, source: &str) -> Option<Self> {
         let store = url.strip_prefix("sqlite://")?;
         let name = format!("{store}.attempt-{:016x}", hash(source.as_bytes()));
-        match Self::open(Path::new(&name)) {
+        Self::opened(&name)
+    }
+
+    /// The same for records that wait in the store itself.
+    pub fn of_waiting(url: &str) -> Option<Self> {
+        let store = url.strip_prefix("sqlite://")?;
+        Self::opened(&format!("{store}.waiting-attempt"))
+    }
+
+    fn opened(name: &str) -> Option<Self> {
+        match Self::open(Path::new(name)) {
             Ok(attempt) => Some(attempt),
             Err(error) => {
-                warn!(%error, name, "no attempt marker: a frame that ends the process would not be found");
+                warn!(%error, name, "no attempt marker: what ends the process would not be found");
                 None
             }
         }
@@ -101,6 +116,7 @@ impl Attempt {
             path: path.to_owned(),
             found,
             state: Mutex::new((file, None)),
+            suspected: AtomicBool::new(false),
         })
     }
 
@@ -112,6 +128,15 @@ impl Attempt {
     /// Names the batch that will be worked on; `None`: it was, and is tried again.
     pub fn name(&self, mark: Option<Mark>) {
         self.state.lock().1 = mark;
+    }
+
+    /// Whether the batches that follow may hold what ended the process before this one.
+    pub fn suspect(&self, suspected: bool) {
+        self.suspected.store(suspected, Ordering::Relaxed);
+    }
+
+    pub fn is_suspected(&self) -> bool {
+        self.suspected.load(Ordering::Relaxed)
     }
 
     /// Work on the batch begins.

@@ -41,6 +41,15 @@ impl Batch {
     }
 }
 
+/// A record that waits in the store, by its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// In a queue.
+    Pending(i64),
+    /// For another record.
+    Parked(i64),
+}
+
 /// One thing that the stream said.
 #[derive(Debug, Clone)]
 pub enum Item {
@@ -79,6 +88,10 @@ pub enum Item {
     Settle(usize),
     /// Records that wait in queues, as many as one turn takes; not counted as received.
     Turn,
+    /// These, and no others that wait; not counted as received.
+    Work(Vec<Waiting>),
+    /// One that ended the process again and again: it becomes a dead letter.
+    Accused(Waiting),
     /// A dead letter and what today's checks say of its record; not counted as received.
     Replay { letter: i64, verdict: Box<Verdict> },
     /// A dead letter that is not kept any longer; its unit stays counted as dead.

@@ -15,9 +15,10 @@ use crate::local::{self, LocalId};
 pub const RECORD_KEYS_MAX: usize = 100;
 
 impl Plan {
-    /// The keys a record stands under in a lane; none if it is not in it.
-    pub(super) fn keys(&self, lane: &Lane, did: &str, value: &Value<'_>) -> Vec<String> {
-        let paths = lane.paths(|| Scope::new(did, "", value));
+    /// The keys of a record in a lane; `None` if it is not in it. It may be in it without a key,
+    /// where no field names one.
+    pub(super) fn keys(&self, lane: &Lane, did: &str, value: &Value<'_>) -> Option<Vec<String>> {
+        let paths = lane.paths(|| Scope::new(did, "", value))?;
         let mut keys: Vec<String> = Vec::with_capacity(paths.len());
         for path in paths {
             let named = match (path.as_str(), lane.counted) {
@@ -33,7 +34,7 @@ impl Plan {
                 }
             }
         }
-        keys
+        Some(keys)
     }
 
     /// The key of a record's author.

@@ -40,3 +40,38 @@ pub(super) fn count(committed: &Committed) {
         counter!(names::DEAD_CLOSED, "cause" => cause.word()).increment(*count);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Accounting;
+
+    /// A transaction in which one unit arrived and was parked, and one that had waited was applied.
+    #[test]
+    fn units_are_counted_when_they_arrive_and_not_when_they_move() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        let arrived = Accounting {
+            parked: 1,
+            received: 1,
+            ..Accounting::default()
+        };
+        let mut accounting = arrived;
+        accounting.add(&Accounting {
+            parked: -1,
+            applied: 1,
+            ..Accounting::default()
+        });
+        let committed = Committed {
+            arrived,
+            accounting,
+            ..Committed::default()
+        };
+        metrics::with_local_recorder(&recorder, || count(&committed));
+        let text = handle.render();
+        for (outcome, value) in [("parked", 1), ("applied", 0), ("filtered", 0)] {
+            let line = format!("\n{}{{outcome=\"{outcome}\"}} {value}\n", names::UNITS);
+            assert!(text.contains(&line), "{line} is not in {text}");
+        }
+    }
+}

@@ -304,7 +304,7 @@ impl Plan {
             return Some(Judged {
                 fails: None,
                 rule: replaced.map(|(when, _)| when.text().to_owned()),
-                keys: self.keys(rule, did, value),
+                keys: self.keys(rule, did, value).unwrap_or_default(),
             });
         }
         fails.map(|condition| Judged {
@@ -330,10 +330,8 @@ impl Plan {
     /// What a record brings to its group; `None` if it is not in the feed.
     pub(super) fn part(&self, target: &MergedTarget, did: &str, value: &Value<'_>) -> Option<Part> {
         let nsid = &target.rule.nsid;
-        let keys = self.keys(&target.rule, did, value);
-        if keys.is_empty() {
-            return None;
-        }
+        // A record without keys reaches nobody by itself, but is part of its group.
+        let keys = self.keys(&target.rule, did, value)?;
         let mut union: Vec<String> = Vec::new();
         for path in &target.union {
             union.extend(self.named(nsid, path, value));

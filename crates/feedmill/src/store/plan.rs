@@ -103,22 +103,22 @@ impl Lane {
         }
     }
 
-    /// The paths of a record's keys; none if it is not in the lane.
-    pub(super) fn paths(&self, scope: impl FnOnce() -> Scope) -> &[String] {
+    /// The paths of a record's keys; `None` if it is not in the lane.
+    pub(super) fn paths(&self, scope: impl FnOnce() -> Scope) -> Option<&[String]> {
         if self.condition.is_none() && self.rules.is_empty() {
-            return &self.keys;
+            return Some(&self.keys);
         }
         let scope = scope();
         if let Some(condition) = &self.condition
             && condition.holds(&scope) != Ok(true)
         {
-            return &[];
+            return None;
         }
         let matching = self
             .rules
             .iter()
             .find(|(when, _)| when.holds(&scope) == Ok(true));
-        matching.map_or(&self.keys, |(_, keys)| keys)
+        Some(matching.map_or(&self.keys, |(_, keys)| keys))
     }
 }
 
@@ -557,7 +557,7 @@ impl Plan {
         let lanes = lanes
             .iter()
             .filter_map(|id| {
-                let keys = self.keys(self.lanes.get(id.0)?, did, value);
+                let keys = self.keys(self.lanes.get(id.0)?, did, value)?;
                 (!keys.is_empty()).then_some((*id, keys))
             })
             .collect();

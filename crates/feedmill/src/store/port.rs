@@ -40,6 +40,10 @@ pub trait Intake: Send + Sync {
     /// can be written to the one at which that ended.
     fn mark(&self, source: &str, attempt: Arc<Attempt>);
 
+    /// Whether the process before this one ended with a record that waited in the store: then no
+    /// source's batch is at fault.
+    fn waiting_suspected(&self) -> bool;
+
     /// The cursor of a source; `None` before its first commit.
     fn cursor(&self, source: &str) -> Result<Option<i64>, StoreError>;
 

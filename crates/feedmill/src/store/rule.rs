@@ -63,7 +63,7 @@ impl Rule {
         let held = self.expect.holds(scope);
         let failing = match held {
             // To look for the part at fault would cost as much again.
-            Ok(true) | Err(Unsure::TooCostly) => Failing::default(),
+            Ok(true) | Err(Unsure::TooCostly | Unsure::FrameTooCostly) => Failing::default(),
             _ => self.expect.failing(scope),
         };
         let message = match held {

@@ -1,6 +1,7 @@
 //! What the writer of a store is doing, known without asking the database.
 //!
-//! In:    what the writer notes of each batch: handed over, begun, durable, failed.
+//! In:    what the writer notes of each batch: handed over, begun, durable, failed; damage that
+//!        readers meet.
 //! Out:   a copy of it, at once, however long the database takes.
 //! Never: a wait for the database.
 //!
@@ -49,6 +50,8 @@ pub struct Writing {
     pub failing: Option<Failing>,
     /// The time of the last batch that became durable.
     pub committed_us: Option<Micros>,
+    /// Damage that somebody met, also who only reads; it does not pass.
+    pub damage: Option<String>,
 }
 
 /// The place where the writer notes it.
@@ -102,6 +105,15 @@ impl Notes {
                 writing.failing = Some(Failing { since_us, cause });
             }
         }
+    }
+
+    /// Somebody met damage; the first word of it is kept.
+    pub(super) fn damaged(&self, cause: &StoreError) {
+        let mut noted = self.0.lock();
+        noted
+            .writing
+            .damage
+            .get_or_insert_with(|| cause.to_string());
     }
 
     /// A copy.

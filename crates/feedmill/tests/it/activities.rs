@@ -1,16 +1,18 @@
 //! Activities through the whole river: several writers at once, retries,
 //! replays and deletions, restarts; then every reader's feed, asked over HTTP,
-//! equals the naive model.
+//! equals the simulator's model.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use feedmill::local::LocalId;
 use reqwest::Method;
 use serde_json::{Value, json};
+use sim::feed::Entry;
+use sim::model::Model;
 use sim::rng::Rng;
 
 use crate::app::App;
-use crate::merged::{AUTHORS, BASE, Fact, Model, READERS, Shown, WINDOW, text};
+use crate::merged::{AUTHORS, BASE, READERS, WINDOW, expected, fact, following, some_target, text};
 use crate::mill::Mill;
 use crate::seeds::seeds;
 
@@ -80,21 +82,12 @@ impl Writer<'_> {
         let author = self.one(&AUTHORS);
         // A card belongs to one writer; its links to everybody.
         let rkey = format!("c{}", self.number % 2);
-        let uri = format!("at://{author}/com.example.card/{rkey}");
         if self.number >= 2 {
             return self.link();
         }
         let (second, time) = self.time();
+        self.model.put(fact(author, "card", &rkey, second, &[]));
         self.put(author, "card", rkey, Some(json!({"createdAt": time})));
-        let fact = Fact {
-            author: author.into(),
-            uri: uri.clone(),
-            second,
-            about: uri.clone(),
-            keys: vec![author.into()],
-            adds: None,
-        };
-        self.model.live.insert(uri, fact);
     }
 
     fn link(&mut self) {
@@ -102,34 +95,23 @@ impl Writer<'_> {
         let about = format!("at://{author}/com.example.card/c{}", self.rng.below(2));
         let set = format!("at://did:web:z.test/com.example.set/{}", self.rng.below(4));
         let rkey = format!("l{}-{}", self.number, self.rng.below(6));
-        let uri = format!("at://{author}/com.example.link/{rkey}");
         let (second, time) = self.time();
         let body = json!({"createdAt": time, "card": {"uri": about}, "collection": {"uri": set}});
+        let says = [("card.uri", &*about), ("collection.uri", &set)];
+        self.model.put(fact(author, "link", &rkey, second, &says));
         self.put(author, "link", rkey, Some(body));
-        let fact = Fact {
-            author: author.into(),
-            uri: uri.clone(),
-            second,
-            about,
-            keys: vec![author.into(), set.clone()],
-            adds: Some(set),
-        };
-        self.model.live.insert(uri, fact);
     }
 
     fn delete(&mut self) {
-        let uris: Vec<String> = self.model.live.keys().cloned().collect();
-        let Some(uri) = self.rng.pick(&uris).cloned() else {
+        let Some(gone) = some_target(&self.model, &mut self.rng) else {
             return;
         };
-        let parts: Vec<&str> = uri.split('/').collect();
-        let short = if parts[3].ends_with("card") {
-            "card"
-        } else {
-            "link"
+        let short = match gone.collection.ends_with("card") {
+            true => "card",
+            false => "link",
         };
-        self.put(parts[2], short, parts[4].to_owned(), None);
-        self.model.live.remove(&uri);
+        self.model.remove(&gone.uri());
+        self.put(&gone.did, short, gone.rkey, None);
     }
 
     fn follow(&mut self) {
@@ -139,13 +121,14 @@ impl Writer<'_> {
             0 => self.one(&AUTHORS).to_owned(),
             _ => format!("at://did:web:z.test/com.example.set/{}", self.rng.below(4)),
         };
-        let place = (reader.to_owned(), rkey.clone());
         if self.rng.chance(0.3) {
+            let gone = format!("at://{reader}/com.example.follow/{rkey}");
+            self.model.remove(&gone);
             self.put(reader, "follow", rkey, None);
-            self.model.follows.remove(&place);
         } else {
+            let says = [("subject", &*key)];
+            self.model.put(fact(reader, "follow", &rkey, 0, &says));
             self.put(reader, "follow", rkey, Some(json!({"subject": key})));
-            self.model.follows.insert(place, (String::new(), key));
         }
     }
 
@@ -180,7 +163,7 @@ async fn page(mill: &Mill, reader: &str, limit: usize, cursor: &str) -> Value {
     page
 }
 
-fn shown(activity: &Value) -> Shown {
+fn shown(activity: &Value) -> Entry {
     let texts = |list: &Value, name: Option<&str>| -> Vec<String> {
         let items = list.as_array().unwrap().iter();
         let text = |item: &Value| {
@@ -190,14 +173,14 @@ fn shown(activity: &Value) -> Shown {
         };
         items.map(|item| text(item).unwrap()).collect()
     };
-    (
-        activity["time_us"].as_i64().unwrap(),
-        texts(&activity["records"], None),
-        texts(&activity["union"], Some("uri")),
-    )
+    Entry {
+        time_us: activity["time_us"].as_i64().unwrap(),
+        members: texts(&activity["records"], None),
+        union: texts(&activity["union"], Some("uri")),
+    }
 }
 
-async fn whole(mill: &Mill, reader: &str, limit: usize) -> Vec<Shown> {
+async fn whole(mill: &Mill, reader: &str, limit: usize) -> Vec<Entry> {
     let (mut all, mut cursor) = (Vec::new(), String::new());
     loop {
         let page = page(mill, reader, limit, &cursor).await;
@@ -215,7 +198,7 @@ async fn compare(mill: &Mill, model: &Model, note: &str) {
         .iter()
         .flat_map(|reader| [1, 3, 50].map(|size| (reader, size)))
     {
-        let expected = model.feed(reader, WINDOW);
+        let expected = expected(&following(WINDOW, 1000), model, reader);
         let begun = std::time::Instant::now();
         loop {
             let served = whole(mill, reader, limit).await;
@@ -238,7 +221,7 @@ async fn write(mill: &Mill, writers: &mut [Writer<'_>], acts: usize) {
             for reader in READERS {
                 let page = page(mill, reader, 50, "").await;
                 let activities = page["activities"].as_array().unwrap();
-                let times: Vec<i64> = activities.iter().map(|it| shown(it).0).collect();
+                let times: Vec<i64> = activities.iter().map(|it| shown(it).time_us).collect();
                 assert!(times.is_sorted_by(|one, other| one >= other), "{page}");
             }
             tokio::task::yield_now().await;
@@ -282,10 +265,11 @@ async fn one_world(seed: u64) -> usize {
         write(&mill, &mut writers, ACTS).await;
         let mut model = Model::default();
         for writer in &writers {
-            model.live.extend(writer.model.live.clone());
-            model.follows.extend(writer.model.follows.clone());
+            let facts = writer.model.records();
+            facts.for_each(|(_, fact)| model.put(fact.clone()));
         }
-        let feeds = READERS.iter().map(|reader| model.feed(reader, WINDOW));
+        let feed = following(WINDOW, 1000);
+        let feeds = READERS.iter().map(|it| expected(&feed, &model, it));
         compared += feeds.map(|feed| feed.len()).sum::<usize>();
         compare(&mill, &model, &note).await;
         // All of it once more, in another order: nothing changes.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use feedmill::oracle::Oracle;
 use serde_json::{Value, json};
 use sim::compose::{FOLLOW, POST};
-use sim::model::Rules;
+use sim::feed::Feed;
 use sim::network::{Network, NetworkOptions};
 use sim::utter::Utterance;
 
@@ -76,13 +76,8 @@ pub(crate) fn followed(network: &Network) -> (usize, String) {
             .collect();
         let visible = |number: &usize| !world.accounts()[*number].standing.hides();
         for reader in (0..dids.len()).filter(visible) {
-            let rules = Rules {
-                follow: FOLLOW,
-                targets: &[POST],
-                include_self: false,
-                lexicons: true,
-            };
-            let follows = world.model().follows(&dids[reader], &rules);
+            let feed = Feed::of(FOLLOW, Vec::new());
+            let follows = feed.followed(world.model(), &dids[reader]);
             let found = (0..dids.len())
                 .filter(visible)
                 .find(|number| *number != reader && follows.contains(&dids[*number]));

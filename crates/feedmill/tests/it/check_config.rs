@@ -176,6 +176,28 @@ fn the_environment_counts_as_it_does_for_run() {
     assert!(good, "{said}");
 }
 
+/// Nobody answers at ports 1 and 2, so what `status` says is whom it asked.
+#[test]
+fn status_asks_where_the_environment_says_and_refuses_what_run_refuses() {
+    let (_, said) = tried("status", BASE, &[("RELAY_URL", "http://relay")]);
+    let (_, run) = tried("run", BASE, &[("RELAY_URL", "http://relay")]);
+    assert_eq!(said, run);
+    let text = format!(
+        "{BASE}[feeds.a]\ntargets = [\"post\"]\n[serve]\nprivate = [\"getFeed\"]\n[store]\nurl = \"postgres://a\"\n"
+    );
+    let environment = [
+        ("PORT", "1"),
+        ("INTAKE_BIND", "127.0.0.1:2"),
+        ("PUBLIC_URL", "https://feeds.example"),
+        ("DATABASE_URL", "sqlite:///nowhere/feedmill.db"),
+    ];
+    let (well, said) = tried("status", &text, &environment);
+    assert!(!well && said.starts_with("NO PROCESS ANSWERS"), "{said}");
+    assert!(said.contains("127.0.0.1:1: "), "{said}");
+    assert!(said.contains("127.0.0.1:2: "), "{said}");
+    assert!(said.contains("/nowhere/feedmill.db"), "{said}");
+}
+
 #[test]
 fn every_lexicon_that_is_missing_is_named() {
     let text = BASE.replace("validate = false\n", "");

@@ -5,8 +5,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use feedmill::branch::{self, Step};
+use feedmill::clock::Clock;
 use feedmill::config::Config;
 use feedmill::labels::{Label, Labels, Subject};
+use feedmill::river::{River, Role, Start};
 use feedmill::search::{SearchBranch, SearchIndex};
 use feedmill::store::search::Search;
 use feedmill::store::{self, StoreError};
@@ -104,6 +106,23 @@ async fn a_damaged_search_index_is_built_anew_and_a_line_says_so() {
     assert!(life.end().success());
     let index = SearchIndex::open(&site.config).unwrap().unwrap();
     assert!(answers(&index));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_says_that_a_damaged_file_of_labels_was_made_anew() {
+    let site = Site::new();
+    let file = site.path("feedmill.labels.db");
+    std::fs::write(
+        &file,
+        "not a database, but something else that is long enough".repeat(100),
+    )
+    .unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_feedmill"));
+    command.arg("serve").arg(&site.file);
+    let life = Life::of(command);
+    life.says("the file of labels was damaged; the labelers' streams are read again")
+        .await;
+    assert!(life.end().success());
 }
 
 #[test]
@@ -216,6 +235,34 @@ fn a_damaged_store_says_what_to_do() {
         Err(StoreError::Broken(cause)) => assert!(cause.contains("feedmill restore"), "{cause}"),
         other => panic!("{other:?}"),
     }
+    drop(store);
+    // Where nobody writes, whoever reads makes it known.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(damage_is_a_reason_not_to_be_ready(&site.config, &uri));
+}
+
+async fn damage_is_a_reason_not_to_be_ready(config: &Config, uri: &str) {
+    feedmill::identity::provide_tls();
+    let start = Start {
+        role: Role::Serve,
+        clock: Clock::Wall,
+        lexicons: &[],
+    };
+    let river = River::start(config, start).await.unwrap();
+    let address = river.address.unwrap();
+    let ask = async |path: &str| {
+        let answer = reqwest::get(format!("http://{address}{path}")).await;
+        let answer = answer.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let record = format!("/xrpc/com.example.post.getRecord?uri={uri}");
+    let (status, answer) = ask(&record).await;
+    assert_eq!(status, 500, "{answer}");
+    let (status, answer) = ask("/ready").await;
+    assert_eq!(status, 503, "{answer}");
+    assert!(answer.contains("\"code\":\"store_damaged\""), "{answer}");
+    assert!(answer.contains("feedmill restore"), "{answer}");
+    river.stop().await;
 }
 
 #[test]

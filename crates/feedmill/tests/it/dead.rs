@@ -169,7 +169,7 @@ fn all_letters_of_a_filter_are_replayed_once() {
     };
     let replay_all = |query: &LetterQuery| {
         let clock = Clock::at(desk.now_us());
-        let job = job::Job::default();
+        let job = job::Job::new(&clock);
         job.run(&*desk.store, &desk.checker, &clock, query, &mut |_| {})
     };
     let done = replay_all(&query);
@@ -321,6 +321,11 @@ async fn all_that_match_are_replayed_by_a_job_that_can_be_watched_over_http() {
     let begin = url("/replay-all?collection=com.example.note");
     let (status, body) = ask(M::POST, begin, "secret").await;
     assert_eq!((status, &body["error"]), (200, &Value::Null), "{body}");
+    // It says what the OpenAPI document promises from the first answer on.
+    let begun_at = record::datetime::format_us(desk.now_us());
+    assert_eq!(body["startedAt"], begun_at, "{body}");
+    let is_running = body["state"] == "running";
+    assert_eq!(body.get("endedAt").is_none(), is_running, "{body}");
     let ended = loop {
         let (status, body) = ask(M::GET, job.clone(), "secret").await;
         assert_eq!(status, 200);

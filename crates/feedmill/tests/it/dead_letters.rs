@@ -320,7 +320,7 @@ fn a_replay_of_many_shows_how_far_it_is_and_can_be_stopped() {
         desk.put(ALICE, "note", &number.to_string(), "{\"size\":9}");
     }
     let clock = feedmill::clock::Clock::at(desk.now_us());
-    let job = Job::default();
+    let job = Job::new(&clock);
     let ended = job.run(
         &*desk.store,
         &desk.checker,
@@ -343,7 +343,7 @@ fn a_replay_of_many_shows_how_far_it_is_and_can_be_stopped() {
         })
         .unwrap();
     assert_eq!(letters.iter().filter(|letter| tried(letter)).count(), 120);
-    let whole = Job::default();
+    let whole = Job::new(&clock);
     let ended = whole.run(&*desk.store, &desk.checker, &clock, &all(), &mut |_| {});
     assert_eq!((ended.state, ended.buried), (State::Done, 250));
 }

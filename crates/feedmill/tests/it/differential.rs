@@ -159,7 +159,8 @@ impl Pair {
         let config = Config::parse(&text(queued, &path.display().to_string())).unwrap();
         let old = store::open(&config).unwrap();
         let plan = Arc::clone(old.plan());
-        let bridge = Bridge::new(Arc::clone(&plan));
+        let checker = Checker::new(&config, Arc::clone(&plan), &[]).unwrap();
+        let bridge = Bridge::new(Arc::clone(&plan), Arc::new(checker));
         let new: Box<dyn Store> = match on_disk {
             true => Box::new(Sqlite::open(&folder.path().join("new.db")).unwrap()),
             false => Box::new(Memory::new()),

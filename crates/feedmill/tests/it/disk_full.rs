@@ -10,6 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use feedmill::oracle::Oracle;
+use feedmill::store::attempt::Attempt;
 use sim::network::{Network, NetworkOptions};
 
 use crate::bed;
@@ -92,27 +93,27 @@ async fn intake_stops_on_a_full_disk_with_a_clear_message_and_resumes_by_itself(
     let behind = status["ingestion"]["cursors"]["sim"].as_u64().unwrap();
     assert!(behind < network.last_seq());
     assert_eq!(life.said(FULL).len(), 1, "{:#?}", life.said(""));
-    ready(&home, 503, Some("disk_full")).await;
+    ready(&home, 503, &["disk_full"]).await;
 
     disk.grow();
     life.says("the store can be written again; intake goes on")
         .await;
-    ready(&home, 200, None).await;
+    ready(&home, 200, &[]).await;
     healed(&network, &home, life, since_us).await;
     drop(disk);
     network.stop().await;
 }
 
-/// Waits until `/ready` answers with this status and, where one is given, this reason.
-async fn ready(home: &Home, status: u16, reason: Option<&str>) {
+/// Waits until `/ready` answers with this status and, where some are given, one of these reasons.
+async fn ready(home: &Home, status: u16, reasons: &[&str]) {
     let begun = std::time::Instant::now();
     loop {
         let answer = reqwest::get(format!("http://{}/ready", home.address)).await;
         let answer = answer.expect("an answer");
         let code = answer.status().as_u16();
         let text = answer.text().await.expect("text");
-        let named = reason.is_none_or(|reason| text.contains(&format!("\"code\":\"{reason}\"")));
-        if code == status && named {
+        let is_named = |reason: &&str| text.contains(&format!("\"code\":\"{reason}\""));
+        if code == status && (reasons.is_empty() || reasons.iter().any(is_named)) {
             return;
         }
         assert!(begun.elapsed() < PATIENCE, "{code}: {text}");
@@ -135,11 +136,8 @@ async fn healed(network: &Network, home: &Home, mut life: Life, since_us: i64) {
     assert!(status.success(), "{status}");
 }
 
-/// With a limit on the size of files the same process cannot be helped; the next one can.
-async fn limited(network: Network, folder: tempfile::TempDir) {
-    let since_us = feedmill::clock::Clock::Wall.now_us();
-    let store = folder.path().join("store.db");
-    let home = Home::with_store(&network, folder, &store, &[]);
+/// A process whose files may not grow beyond `DISK_BYTES`.
+fn bounded(home: &Home) -> Life {
     let mut shell = Command::new("sh");
     let script = format!(
         "trap '' XFSZ; ulimit -f {}; exec \"$0\" run \"$1\"",
@@ -148,8 +146,18 @@ async fn limited(network: Network, folder: tempfile::TempDir) {
     shell
         .args(["-c", &script, env!("CARGO_BIN_EXE_feedmill")])
         .arg(&home.file);
-    let life = Life::of(shell);
+    Life::of(shell)
+}
+
+/// With a limit on the size of files the same process cannot be helped; the next one can.
+async fn limited(network: Network, folder: tempfile::TempDir) {
+    let since_us = feedmill::clock::Clock::Wall.now_us();
+    let store = folder.path().join("store.db");
+    let home = Home::with_store(&network, folder, &store, &[]);
+    let life = bounded(&home);
     pour(&network, &life, FULL).await;
+    // SQLite meets the limit as a failed write, or as a disk without room.
+    ready(&home, 503, &["store_failing", "disk_full"]).await;
     let status = life.end();
     assert!(status.success(), "{status}");
     let life = Life::begin("run", &home.file, None);
@@ -161,4 +169,26 @@ async fn limited(network: Network, folder: tempfile::TempDir) {
 async fn a_process_that_can_write_no_more_still_stops_when_asked_and_loses_nothing() {
     let network = bed::network(52, NetworkOptions::default()).await;
     limited(network, tempfile::tempdir().unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_killed_while_its_disk_is_full_accuses_nothing() {
+    let network = bed::network(53, NetworkOptions::default()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (store, place) = (folder.path().join("store.db"), folder.path().to_owned());
+    let home = Home::with_store(&network, folder, &store, &[]);
+    let life = bounded(&home);
+    pour(&network, &life, FULL).await;
+    network.emit(500);
+    life.kill();
+    let markers = std::fs::read_dir(&place).unwrap();
+    let markers = markers.map(|entry| entry.unwrap().path());
+    let markers: Vec<PathBuf> = markers
+        .filter(|path| path.to_string_lossy().contains("attempt"))
+        .collect();
+    assert_eq!(markers.len(), 2, "{markers:?}");
+    for marker in markers {
+        assert_eq!(Attempt::open(&marker).unwrap().found(), None, "{marker:?}");
+    }
+    network.stop().await;
 }

@@ -18,13 +18,16 @@ struct Served {
 const TOKEN: (&str, &str) = ("FEEDMILL_LOG_TOKEN", "secret");
 
 fn served(log: &str, serve: &str) -> Served {
+    served_by(&format!(
+        "namespace = \"com.example\"\n[store]\nurl = \"sqlite::memory:\"\n\
+         [log]\nfile = \"log.db\"\n{log}[serve]\nbind = \"127.0.0.1:0\"\n{serve}"
+    ))
+}
+
+fn served_by(text: &str) -> Served {
     feedmill::identity::provide_tls();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("feedmill.toml");
-    let text = format!(
-        "namespace = \"com.example\"\n[store]\nurl = \"sqlite::memory:\"\n\
-         [log]\nfile = \"log.db\"\n{log}[serve]\nbind = \"127.0.0.1:0\"\n{serve}"
-    );
     std::fs::write(&file, text).unwrap();
     let arguments = ["serve", file.to_str().unwrap()];
     let server = Demo::start_in(&[TOKEN], &arguments, "serving on ");
@@ -166,4 +169,30 @@ async fn the_log_takes_from_the_same_share_as_everything_else() {
     assert!(refused.headers().contains_key("retry-after"));
     let bob = [("x-forwarded-for", "9.9.9.8")];
     assert_eq!(served.send("/log/s/list", &bob).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_direct_api_without_a_token_is_not_written_by_pages_of_other_origins() {
+    let served = served_by(
+        "namespace = \"com.example\"\n[store]\nurl = \"sqlite::memory:\"\n\
+         [collections.note]\ncollection = \"com.example.note\"\nvalidate = false\ndirect = true\n\
+         [direct]\nopen = true\norigins = [\"http://localhost:5173\"]\n\
+         [serve]\nbind = \"127.0.0.1:0\"\n",
+    );
+    let put = async |headers: &[(&str, &str)]| {
+        let mut request = reqwest::Client::new().put(format!("{}/records/note/1", served.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = request.json(&json!({"user_id": 1})).send().await.unwrap();
+        answer.status().as_u16()
+    };
+    assert_eq!(put(&[("origin", "https://evil.example")]).await, 403);
+    assert_eq!(put(&[("sec-fetch-site", "cross-site")]).await, 403);
+    let foreign = [("origin", "null")];
+    assert_eq!(served.get("/records/note/1", &foreign).await.status(), 403);
+    assert_eq!(served.get("/records/note/1", &[]).await.status(), 404);
+    assert_eq!(put(&[]).await, 200);
+    assert_eq!(put(&[("origin", &served.url)]).await, 200);
+    assert_eq!(put(&[("origin", "http://localhost:5173")]).await, 200);
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use feedmill::clock::Clock;
 use feedmill::config::Config;
 use feedmill::fanout::{Drawer, Fanout};
+use feedmill::oracle;
 use feedmill::river::{River, Role, Start};
 use feedmill::store::AccountStatus;
 use feedmill::store::account::FirstRead;
@@ -173,8 +174,13 @@ async fn a_reader_fetched_before_its_follows_were_kept_is_fetched_again_once() {
     let path = format!("getFeed?feed=timeline&actor={}", reader.replace('%', "%25"));
     // At first nobody keeps follows: what notes name is followed.
     let follow = format!("[collections.follow]\ncollection = \"{FOLLOW}\"\n");
-    let notes = ("follow = \"follow\"", "follow = \"note\"");
-    let before = bed::config(&network, &store, &[(&follow, ""), notes, notes, wait]);
+    let text = oracle::config(&network, "127.0.0.1:0", &store);
+    let text = text.replace(&follow, "").replacen(wait.0, wait.1, 1);
+    let named = "collection = \"follow\", subject";
+    let text = text
+        .replace("follow = \"follow\"", "follow = \"note\"")
+        .replace(named, "collection = \"note\", subject");
+    let before = Config::parse(&text).unwrap();
     let river = bed::start(&before).await;
     let page = ask(&river, &path).await;
     assert_eq!(page.get("backfill"), None, "{page}");

@@ -120,6 +120,15 @@ async fn serve_shows_the_real_state_of_the_ingester_beside_it() {
         assert_eq!(get(address, "/health").await.expect("an answer").0, 200);
     }
     assert_eq!(get(&operator, "/xrpc/x").await.expect("an answer").0, 404);
+    for address in [&operator, &home.address] {
+        let client = reqwest::Client::new().get(format!("http://{address}/metrics"));
+        let answer = client.header("host", "evil.example").send().await;
+        assert_eq!(
+            answer.expect("an answer").status(),
+            421,
+            "a stranger's name"
+        );
+    }
     let (code, text) = say_status(&home, &[]);
     assert!(text.starts_with("ready ("), "{text}");
     assert!(text.contains("source sim (firehose): connected"), "{text}");

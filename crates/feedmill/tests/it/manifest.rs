@@ -1,4 +1,5 @@
-//! The manifest at `/.well-known/contrail`: what it says is so, and Contrail's own client accepts it.
+//! The manifest at `/.well-known/contrail`: what it says is so, and it keeps the
+//! rules by which Contrail's client accepts one.
 
 use std::collections::BTreeSet;
 

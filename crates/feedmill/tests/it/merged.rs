@@ -1,9 +1,5 @@
-//! Merged feeds held against a naive model, from the store and from memory.
-//!
-//! The model keeps every live record in a list and groups it anew for each
-//! question; it shares no line with the engine.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Merged feeds held against the simulator's model after every step, from the
+//! store and from memory.
 
 use feedmill::config::Config;
 use feedmill::fanout::{Drawer, Fanout, Wish};
@@ -11,6 +7,8 @@ use feedmill::store::batch::Item;
 use feedmill::store::{
     AccountStatus, Activity, ActivityFilter, ActivityQuery, FeedQuery, Lens, Position,
 };
+use sim::feed::{Entry, Feed, Key, Merge, Merging, Rule, Target};
+use sim::model::{Fact, Fields, Model, Standing};
 use sim::rng::Rng;
 
 use crate::desk::Desk;
@@ -40,84 +38,74 @@ pub(crate) fn text(window: &str, url: &str) -> String {
     )
 }
 
-/// A live record as its writer knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fact {
-    pub(crate) author: String,
-    pub(crate) uri: String,
-    pub(crate) second: i64,
-    pub(crate) about: String,
-    pub(crate) keys: Vec<String>,
-    pub(crate) adds: Option<String>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Model {
-    pub(crate) live: BTreeMap<String, Fact>,
-    pub(crate) follows: BTreeMap<(String, String), (String, String)>,
-    hidden: BTreeSet<String>,
-    /// Of one thing, the oldest so many are merged and each of the others is shown by itself.
-    cap: Option<usize>,
-}
-
-/// One activity: time, members, union.
-pub(crate) type Shown = (i64, Vec<String>, Vec<String>);
-
-impl Model {
-    pub(crate) fn feed(&self, reader: &str, window: i64) -> Vec<Shown> {
-        let follows: BTreeSet<&String> = self
-            .follows
-            .iter()
-            .filter(|((who, _), _)| who == reader)
-            .map(|(_, (_, key))| key)
-            .collect();
-        let mut things: BTreeMap<(&String, &String), Vec<&Fact>> = BTreeMap::new();
-        for fact in self.live.values() {
-            things
-                .entry((&fact.author, &fact.about))
-                .or_default()
-                .push(fact);
-        }
-        let mut shown: Vec<Shown> = Vec::new();
-        for ((author, _), mut facts) in things {
-            facts.sort_by(|one, other| (one.second, &one.uri).cmp(&(other.second, &other.uri)));
-            let mut left = self.cap.unwrap_or(1000);
-            while !facts.is_empty() {
-                let first = facts[0].second;
-                let near = facts
-                    .iter()
-                    .take_while(|fact| fact.second - first <= window)
-                    .count();
-                let inside = near.min(left).max(1);
-                left = left.saturating_sub(inside);
-                let group: Vec<&Fact> = facts.drain(..inside).collect();
-                let reached = group
-                    .iter()
-                    .any(|fact| fact.keys.iter().any(|key| follows.contains(key)));
-                if !reached || self.hidden.contains(author) || self.hidden.contains(reader) {
-                    continue;
-                }
-                let mut union: Vec<String> = Vec::new();
-                for add in group.iter().filter_map(|fact| fact.adds.clone()) {
-                    if !union.contains(&add) {
-                        union.push(add);
-                    }
-                }
-                let members: Vec<String> = group.iter().map(|fact| fact.uri.clone()).collect();
-                shown.push(((BASE + first) * SECOND, members, union));
-            }
-        }
-        shown.sort_by(|one, other| (other.0, &other.1[0]).cmp(&(one.0, &one.1[0])));
-        shown
+/// The feed `following` of that text, as the model has it.
+pub(crate) fn following(window_s: i64, thing_max: usize) -> Feed {
+    let card = Target {
+        holds: |card| card.text("note").is_none(),
+        merge: Some(Merge::OwnUri),
+        ..Target::of("com.example.card")
+    };
+    let link = Target {
+        keys: vec![Key::Author, Key::Field("collection.uri")],
+        merge: Some(Merge::Field("card.uri")),
+        union: vec!["collection.uri"],
+        ..Target::of("com.example.link")
+    };
+    Feed {
+        merging: Some(Merging {
+            window_us: window_s * SECOND,
+            thing_max,
+        }),
+        rules: vec![Rule {
+            when: |record| record.text("source") == Some("margin"),
+            keys: vec![Key::Author],
+        }],
+        ..Feed::of("com.example.follow", vec![card, link])
     }
 }
 
-fn shown(activity: &Activity) -> Shown {
-    (
-        activity.first.time_us,
-        activity.members.clone(),
-        activity.union.clone(),
-    )
+/// A live record as its writer knows it.
+pub(crate) fn fact(
+    did: &str,
+    short: &str,
+    rkey: &str,
+    second: i64,
+    says: &[(&'static str, &str)],
+) -> Fact {
+    let says = says.iter();
+    Fact {
+        did: did.to_owned(),
+        collection: format!("com.example.{short}"),
+        rkey: rkey.to_owned(),
+        cid: String::new(),
+        created_us: Some((BASE + second) * SECOND),
+        sound: true,
+        fields: Some(
+            says.map(|(path, text)| (*path, vec![(*text).to_owned()]))
+                .collect::<Fields>(),
+        ),
+    }
+}
+
+/// A reader's whole feed by the model; every record has a time of its own.
+pub(crate) fn expected(feed: &Feed, model: &Model, reader: &str) -> Vec<Entry> {
+    feed.all(model, reader, &|_| i64::MAX)
+}
+
+/// A live card or link, drawn at random.
+pub(crate) fn some_target(model: &Model, rng: &mut Rng) -> Option<Fact> {
+    let facts = model.records().map(|(_, fact)| fact);
+    let facts = facts.filter(|fact| fact.collection != "com.example.follow");
+    rng.pick(&facts.collect::<Vec<_>>())
+        .map(|fact| (*fact).clone())
+}
+
+fn shown(activity: &Activity) -> Entry {
+    Entry {
+        time_us: activity.first.time_us,
+        members: activity.members.clone(),
+        union: activity.union.clone(),
+    }
 }
 
 fn query(desk: &Desk, feed: &str, reader: &str, limit: usize) -> ActivityQuery {
@@ -140,7 +128,7 @@ fn query(desk: &Desk, feed: &str, reader: &str, limit: usize) -> ActivityQuery {
     }
 }
 
-fn from_store(desk: &Desk, reader: &str, limit: usize) -> Vec<Shown> {
+fn from_store(desk: &Desk, reader: &str, limit: usize) -> Vec<Entry> {
     let mut query = query(desk, "following", reader, limit);
     let mut all = Vec::new();
     loop {
@@ -155,9 +143,9 @@ fn from_store(desk: &Desk, reader: &str, limit: usize) -> Vec<Shown> {
 }
 
 /// The same from memory; every page must be answered there, because nothing lies below its floor.
-fn from_memory(desk: &Desk, fanout: &Fanout, reader: &str, limit: usize) -> Vec<Shown> {
+fn from_memory(desk: &Desk, fanout: &Fanout, reader: &str, limit: usize) -> Vec<Entry> {
     let lane = desk.store.plan().feed("following").unwrap().targets[0].lane;
-    let (mut all, mut before): (Vec<Shown>, Option<Position>) = (Vec::new(), None);
+    let (mut all, mut before): (Vec<Entry>, Option<Position>) = (Vec::new(), None);
     loop {
         let wish = Wish {
             feed: "following",
@@ -186,6 +174,7 @@ struct Bed {
     desk: Desk,
     fanout: std::sync::Arc<Fanout>,
     drawer: Drawer,
+    feed: Feed,
     model: Model,
     rng: Rng,
     compared: usize,
@@ -194,7 +183,7 @@ struct Bed {
 }
 
 impl Bed {
-    fn new(seed: u64, config: Config) -> Self {
+    fn new(seed: u64, config: Config, feed: Feed) -> Self {
         let desk = Desk::of(config);
         let (fanout, drawer) = Fanout::open(&desk.config.timelines, 1, &desk.store)
             .unwrap()
@@ -203,6 +192,7 @@ impl Bed {
             desk,
             fanout,
             drawer,
+            feed,
             model: Model::default(),
             rng: Rng::new(seed),
             compared: 0,
@@ -267,19 +257,8 @@ impl Bed {
             &rkey,
             Some(format!("{{\"createdAt\":\"{time}\"{extra}}}")),
         );
-        let uri = format!("at://{author}/com.example.card/{rkey}");
-        self.model.live.remove(&uri);
-        if !note {
-            let fact = Fact {
-                keys: vec![author.clone()],
-                author,
-                uri: uri.clone(),
-                second,
-                about: uri.clone(),
-                adds: None,
-            };
-            self.model.live.insert(uri, fact);
-        }
+        let says: &[(&'static str, &str)] = if note { &[("note", "1")] } else { &[] };
+        self.model.put(fact(&author, "card", &rkey, second, says));
     }
 
     fn put_link(&mut self) {
@@ -299,39 +278,20 @@ impl Bed {
             "{{\"createdAt\":\"{time}\",\"card\":{{\"uri\":\"{about}\"}},\"collection\":{{\"uri\":\"{collection}\"}}{extra}}}"
         );
         self.send(&author, "link", &rkey, Some(body));
-        let uri = format!("at://{author}/com.example.link/{rkey}");
-        let mut keys = vec![author.clone()];
-        if !margin {
-            keys.push(collection.clone());
+        let mut says = vec![("card.uri", &*about), ("collection.uri", &collection)];
+        if margin {
+            says.push(("source", "margin"));
         }
-        self.model.live.insert(
-            uri.clone(),
-            Fact {
-                author,
-                uri,
-                second,
-                about,
-                keys,
-                adds: Some(collection),
-            },
-        );
+        self.model.put(fact(&author, "link", &rkey, second, &says));
     }
 
     fn delete(&mut self) {
-        let uris: Vec<String> = self.model.live.keys().cloned().collect();
-        if uris.is_empty() {
+        let Some(gone) = some_target(&self.model, &mut self.rng) else {
             return;
-        }
-        let uri = &uris[self.rng.below(uris.len() as u64) as usize];
-        let mut parts = uri.strip_prefix("at://").unwrap().split('/');
-        let (did, nsid, rkey) = (
-            parts.next().unwrap(),
-            parts.next().unwrap(),
-            parts.next().unwrap(),
-        );
-        let short = nsid.rsplit('.').next().unwrap();
-        self.send(did, short, rkey, None);
-        self.model.live.remove(uri);
+        };
+        let short = gone.collection.rsplit('.').next().unwrap();
+        self.send(&gone.did, short, &gone.rkey, None);
+        self.model.remove(&gone.uri());
     }
 
     fn follow(&mut self) {
@@ -339,7 +299,8 @@ impl Bed {
         let rkey = format!("f{}", self.rng.below(4));
         if self.rng.chance(0.3) {
             self.send(&reader, "follow", &rkey, None);
-            self.model.follows.remove(&(reader, rkey));
+            let gone = format!("at://{reader}/com.example.follow/{rkey}");
+            self.model.remove(&gone);
             return;
         }
         let key = if self.rng.chance(0.5) {
@@ -347,35 +308,25 @@ impl Bed {
         } else {
             format!("at://did:web:z.test/com.example.set/{}", self.rng.below(4))
         };
-        self.send(
-            &reader,
-            "follow",
-            &rkey,
-            Some(format!("{{\"subject\":\"{key}\"}}")),
-        );
-        self.model
-            .follows
-            .insert((reader, rkey), (String::new(), key));
+        let body = format!("{{\"subject\":\"{key}\"}}");
+        self.send(&reader, "follow", &rkey, Some(body));
+        let says = [("subject", &*key)];
+        self.model.put(fact(&reader, "follow", &rkey, 0, &says));
     }
 
     fn stand(&mut self, turn: i64) {
         let did = self.one(&AUTHORS).to_owned();
-        let hide = !self.model.hidden.contains(&did) && self.rng.chance(0.3);
-        let status = if hide {
-            AccountStatus::Takendown
-        } else {
-            AccountStatus::Active
+        let hide = !self.model.standing(&did).hides() && self.rng.chance(0.3);
+        let (status, standing) = match hide {
+            true => (AccountStatus::Takendown, Standing::Takendown),
+            false => (AccountStatus::Active, Standing::Active),
         };
+        self.model.stand(&did, standing);
         self.desk.apply(Item::Account {
-            did: did.clone(),
+            did,
             status,
             time_us: turn + 1,
         });
-        if hide {
-            self.model.hidden.insert(did);
-        } else {
-            self.model.hidden.remove(&did);
-        }
     }
 
     fn act(&mut self, turn: i64) {
@@ -401,7 +352,7 @@ impl Bed {
             self.draw();
         }
         for reader in READERS {
-            let expected = self.model.feed(reader, WINDOW);
+            let expected = expected(&self.feed, &self.model, reader);
             self.compared += expected.len();
             assert_eq!(
                 from_store(&self.desk, reader, limit),
@@ -427,8 +378,8 @@ fn activities_equal_the_naive_model_after_every_step_in_store_and_memory() {
             let capped = format!("window = \"2m\"\nthing_max = {cap}\n");
             config = config.replacen("window = \"2m\"\n", &capped, 1);
         }
-        let mut bed = Bed::new(seed, Config::parse(&config).unwrap());
-        bed.model.cap = cap;
+        let feed = following(WINDOW, cap.unwrap_or(1000));
+        let mut bed = Bed::new(seed, Config::parse(&config).unwrap(), feed);
         for turn in 0..STEPS {
             bed.act(turn);
             bed.compare(&format!("FEEDMILL_SEED={seed}, step {turn}"));
@@ -457,7 +408,7 @@ fn records_beyond_thing_max_are_shown_alone_and_counted() {
     }
     let members: Vec<usize> = from_store(&desk, READERS[0], 50)
         .iter()
-        .map(|(_, members, _)| members.len())
+        .map(|entry| entry.members.len())
         .collect();
     assert_eq!(members, [1, 1, 1, 5], "the oldest five are one activity");
     assert_eq!(desk.store.counts().unwrap().unmerged, 3);
@@ -480,7 +431,8 @@ fn a_filter_of_a_collection_that_there_is_not_is_refused_with_those_there_are() 
 fn a_changed_window_forms_every_group_anew_at_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/store.db", folder.path().display());
-    let mut bed = Bed::new(77, Config::parse(&text("2m", &url)).unwrap());
+    let config = Config::parse(&text("2m", &url)).unwrap();
+    let mut bed = Bed::new(77, config, following(WINDOW, 1000));
     for turn in 0..200 {
         bed.act(turn);
     }
@@ -497,7 +449,7 @@ fn a_changed_window_forms_every_group_anew_at_the_next_start() {
         for reader in READERS {
             assert_eq!(
                 from_store(&desk, reader, 50),
-                model.feed(reader, seconds),
+                expected(&following(seconds, 1000), &model, reader),
                 "{window}"
             );
         }

@@ -154,3 +154,45 @@ async fn an_activity_with_more_members_than_are_shown_says_so() {
     link(500);
     assert_eq!(shown().await, (500, Some(true)));
 }
+
+/// A group has all live members, whoever follows them: one that names no key is part of it too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_without_keys_is_part_of_its_activity() {
+    let desk = Desk::of(Config::parse(&text("2m", "sqlite::memory:")).unwrap());
+    let set = "at://did:web:z.test/com.example.set/1";
+    desk.put(READER, "follow", "1", &format!("{{\"subject\":\"{set}\"}}"));
+    let link = |rkey: &str, second: i64, card: &str, collection: Option<&str>| {
+        let time = record::datetime::format_us((BASE + second) * SECOND);
+        let mut body = serde_json::json!({"createdAt": time, "card": {"uri": card}});
+        if let Some(uri) = collection {
+            body["collection"] = serde_json::json!({"uri": uri});
+        }
+        desk.put(AUTHOR, "link", rkey, &body.to_string());
+    };
+    link("alone", 0, "at://card/1", None);
+    link("first", 10, "at://card/2", None);
+    link("second", 20, "at://card/2", Some(set));
+    let (fanout, mut drawer) = Fanout::open(&desk.config.timelines, 1, &desk.store)
+        .unwrap()
+        .unwrap();
+    let uri = |rkey: &str| format!("at://{AUTHOR}/com.example.link/{rkey}");
+    for fanout in [None, Some(std::sync::Arc::clone(&fanout))] {
+        let address = listen(desk.server(fanout)).await;
+        let path = "/xrpc/com.example.getFollowingFeed?feed=loose";
+        let page = reqwest::get(format!("{address}{path}&actor={READER}")).await;
+        let page: Value = page.unwrap().json().await.unwrap();
+        assert_eq!(page["activities"].as_array().unwrap().len(), 1, "{page}");
+        let expected = serde_json::json!([uri("first"), uri("second")]);
+        assert_eq!(page["activities"][0]["records"], expected, "{page}");
+    }
+    // Without the record that brought the key nobody is reached.
+    desk.delete(AUTHOR, "link", "second");
+    while drawer.step(desk.now_us()).unwrap() {}
+    for fanout in [None, Some(fanout)] {
+        let address = listen(desk.server(fanout)).await;
+        let path = "/xrpc/com.example.getFollowingFeed?feed=loose";
+        let page = reqwest::get(format!("{address}{path}&actor={READER}")).await;
+        let page: Value = page.unwrap().json().await.unwrap();
+        assert_eq!(page["activities"], serde_json::json!([]), "{page}");
+    }
+}

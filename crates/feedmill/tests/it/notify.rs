@@ -1,6 +1,11 @@
 //! `notifyOfUpdate`: records fetched from their own hosts the moment somebody
 //! says that they changed, without harm to what the stream will tell.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::routing::get;
 use feedmill::clock::Clock;
 use feedmill::config::Config;
 use feedmill::config::serve::Notify;
@@ -11,6 +16,7 @@ use sim::compose::POST;
 use sim::network::{Network, NetworkOptions};
 
 use crate::bed;
+use crate::strangers::{Scene, did, listen};
 
 async fn serve(config: &Config) -> River {
     let start = Start {
@@ -225,4 +231,61 @@ async fn only_who_shows_the_token_may_notify_where_one_is_asked_for() {
     tokio::task::spawn_blocking(move || drop(app))
         .await
         .unwrap();
+}
+
+/// A host that counts who waits for its answer, which none of them gets.
+async fn silent(waiting: Arc<AtomicUsize>, most: Arc<AtomicUsize>) -> String {
+    struct Waits(Arc<AtomicUsize>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    let answer = move || {
+        let now = waiting.fetch_add(1, Ordering::SeqCst) + 1;
+        most.fetch_max(now, Ordering::SeqCst);
+        let waits = Waits(Arc::clone(&waiting));
+        async move {
+            std::future::pending::<()>().await;
+            drop(waits);
+        }
+    };
+    listen(Router::new().route("/xrpc/{method}", get(answer))).await
+}
+
+/// A host whose records are larger than any may be.
+async fn large() -> String {
+    let rev = || async { r#"{"cid": "x", "rev": "3k2yihcrp6f2c"}"# };
+    let record = || async { format!(r#"{{"value": {{"text": "{}"}}}}"#, "x".repeat(3_000_000)) };
+    let router = Router::new().route("/xrpc/com.atproto.sync.getLatestCommit", get(rev));
+    listen(router.route("/xrpc/com.atproto.repo.getRecord", get(record))).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn notified_records_are_fetched_few_at_once_and_none_that_is_too_large() {
+    const HOSTS: usize = 12;
+    let (waiting, most) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
+    let mut accounts = vec![(did("large"), Some(large().await))];
+    for number in 0..HOSTS {
+        let host = silent(Arc::clone(&waiting), Arc::clone(&most)).await;
+        let letter = char::from(b'b' + number as u8);
+        accounts.push((did(&letter.to_string()), Some(host)));
+    }
+    let open = ("bind = ", "notify = \"open\"\nbind = ");
+    let hosts = ("[intake]\n", "[intake]\nhost_max = 8\n");
+    let scene = Scene::begin(&accounts, &[open, hosts]).await;
+    let ask = async |(did, _): &(String, Option<String>)| {
+        let uris: Vec<String> = (0..5).map(|n| format!("at://{did}/{POST}/{n}")).collect();
+        notify(&scene.river, json!({ "uris": uris })).await
+    };
+    let (status, answer) = ask(&accounts[0]).await;
+    assert_eq!(status, 200);
+    let errors = answer["errors"].as_array().unwrap();
+    let is_large = |error: &&Value| error.as_str().unwrap().ends_with("answer is too large");
+    assert_eq!(errors.iter().filter(is_large).count(), 5, "{answer}");
+    let asked = futures_util::future::join_all(accounts[1..].iter().map(ask)).await;
+    assert!(asked.iter().all(|(status, _)| *status == 200), "{asked:?}");
+    let most = most.load(Ordering::SeqCst);
+    assert!((20..=32).contains(&most), "{most} fetches at once");
+    scene.end().await;
 }

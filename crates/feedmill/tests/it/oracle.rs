@@ -5,13 +5,15 @@
 //! It runs the real binary. `FEEDMILL_SEED=n` replays one run,
 //! `FEEDMILL_ORACLE_RUNS=n` makes that many with fresh seeds.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use feedmill::crash::POINTS;
-use feedmill::oracle::Oracle;
+use feedmill::oracle::{Oracle, feeds};
 use sim::faults::{Fault, Faults};
 use sim::network::{Network, NetworkOptions};
 use sim::rng::Rng;
+use sim::traffic::Traffic;
 use sim::world::{World, WorldOptions};
 
 use crate::life::{Home, Life, adds_up};
@@ -41,13 +43,15 @@ pub(crate) fn faults(seed: u64, rng: &mut Rng) -> Faults {
     faults
 }
 
-async fn one_run(seed: u64) {
+/// Runs one world; how many entries of each kind of feed were compared.
+async fn one_run(seed: u64) -> BTreeMap<&'static str, usize> {
     println!("oracle: FEEDMILL_SEED={seed}");
     let since_us = feedmill::clock::Clock::Wall.now_us();
     let mut rng = Rng::new(seed);
     let world = World::new(WorldOptions {
         seed,
         accounts: 15 + rng.below(45) as usize,
+        traffic: Traffic::lively().and_library(),
         ..WorldOptions::default()
     });
     let network = Network::start(world, NetworkOptions::default())
@@ -96,13 +100,16 @@ async fn one_run(seed: u64) {
     let outcome = outcome.expect("pages are served");
     println!("oracle: {outcome:?} {}", status["accounting"]);
     assert_eq!(outcome.first, None, "FEEDMILL_SEED={seed} replays it");
+    outcome.shown
 }
 
 #[test]
 fn feeds_equal_the_model_through_faults_restarts_and_kills() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     if let Ok(seed) = std::env::var("FEEDMILL_SEED") {
-        return runtime.block_on(one_run(seed.parse().expect("FEEDMILL_SEED is a number")));
+        let seed = seed.parse().expect("FEEDMILL_SEED is a number");
+        runtime.block_on(one_run(seed));
+        return;
     }
     let runs =
         std::env::var("FEEDMILL_ORACLE_RUNS").map_or(3, |runs| runs.parse().expect("a number"));
@@ -111,7 +118,19 @@ fn feeds_equal_the_model_through_faults_restarts_and_kills() {
         .expect("after 1970")
         .as_micros() as u64
         % 1_000_000;
+    let mut shown: BTreeMap<&str, usize> = BTreeMap::new();
     for run in 0..runs {
-        runtime.block_on(one_run(fresh + run));
+        for (kind, entries) in runtime.block_on(one_run(fresh + run)) {
+            *shown.entry(kind).or_default() += entries;
+        }
+    }
+    for kind in feeds::every() {
+        let entries = shown.get(kind.kind).copied();
+        let enough = entries.is_some_and(|entries| entries > 10);
+        assert!(
+            enough,
+            "next to nothing of {} was compared: {shown:?}",
+            kind.kind
+        );
     }
 }

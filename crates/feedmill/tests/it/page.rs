@@ -3,12 +3,22 @@
 //! The script is `tests/peers/page.mjs`; here the real binary is started for
 //! it, as a newcomer would, and stopped again.
 
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use feedmill::clock::Clock;
+use feedmill::config::Config;
+use feedmill::lease::{Claim, Lease};
+use feedmill::river::{River, Role, Start};
 use record::key::SigningKey;
 use reqwest::Method;
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::app::{App, Kept};
 use crate::bearer::{AUTHOR, Directory, READER};
+use crate::bed::PATIENCE;
+use crate::desk::{ALICE, Desk};
 use crate::log_replicas::serve;
 use crate::peers::{Demo, node};
 
@@ -151,4 +161,65 @@ fn the_spaces_of_a_log_are_seen_in_a_browser() {
     if let Some(found) = node("log.mjs", &[&url, &shots]) {
         assert_eq!(found["console_errors"], 0);
     }
+}
+
+/// Waits until the script says that it saw something, or has ended.
+async fn seen(folder: &Path, name: &str, script: &tokio::task::JoinHandle<Option<Value>>) {
+    let begun = Instant::now();
+    while !folder.join(name).exists() && !script.is_finished() {
+        assert!(begun.elapsed() < PATIENCE, "it never saw {name}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_says_what_is_wrong_while_the_process_waits_and_while_the_store_fails() {
+    feedmill::identity::provide_tls();
+    let (shots, kept) = shots();
+    let folder = kept.path().to_owned();
+    let file = folder.join("store.db");
+    let address = format!("127.0.0.1:{}", crate::life::free_port());
+    let config = Config::parse(&format!(
+        "namespace = \"com.example\"\n[collections.post]\ncollection = \"com.example.post\"\nvalidate = false\n\
+         [store]\nurl = \"sqlite://{}\"\n[serve]\nbind = \"{address}\"\n",
+        file.display()
+    ))
+    .unwrap();
+    Desk::of(config.clone()).put(ALICE, "post", "1", "{}");
+    // As another process that ingests would, for as long as the script needs.
+    let Claim::Held(lease) = Lease::claim(&config.store).unwrap() else {
+        panic!("nobody else has it");
+    };
+    let starting = tokio::spawn(async move {
+        let start = Start {
+            role: Role::All,
+            clock: Clock::Wall,
+            lexicons: &[],
+        };
+        River::start(&config, start).await
+    });
+    let begun = Instant::now();
+    while tokio::net::TcpStream::connect(&address).await.is_err() {
+        assert!(begun.elapsed() < PATIENCE, "nobody listens");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let script = tokio::task::spawn_blocking(move || {
+        let (address, folder) = (format!("http://{address}"), shots);
+        node("problems.mjs", &[&address, &folder])
+    });
+    let folder = std::env::var("FEEDMILL_SHOTS").map_or(folder, Into::into);
+    seen(&folder, "standby", &script).await;
+    drop(lease);
+    let river = starting.await.unwrap().unwrap();
+    seen(&folder, "live", &script).await;
+    let beside = Connection::open(&file).unwrap();
+    beside.busy_timeout(PATIENCE).unwrap();
+    beside
+        .execute_batch("ALTER TABLE source RENAME TO away")
+        .unwrap();
+    if let Some(found) = script.await.unwrap() {
+        let problems = found["problems"].as_str().unwrap();
+        assert!(problems.contains("no such table"), "{found}");
+    }
+    river.stop().await;
 }

@@ -1,16 +1,23 @@
 //! A start: the address answers at once, whatever has still to be opened or loaded.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use feedmill::clock::Clock;
+use feedmill::condition::Condition;
 use feedmill::config::Config;
+use feedmill::fanout::Fanout;
 use feedmill::river::{River, Role, Start};
+use feedmill::status::Status;
+use feedmill::status::health::Health;
 use rusqlite::Connection;
 use serde_json::Value;
 use sim::network::NetworkOptions;
 
 use crate::bed::{PATIENCE, network};
+use crate::desk::{ALICE, BOB, Desk, listen};
 use crate::life::{Home, Life};
 
 /// An address that nobody listens at.
@@ -74,6 +81,55 @@ async fn the_address_answers_while_the_store_is_being_opened() {
     let (status, health) = answered(&address, "/health").await;
     assert_eq!((status, &health["status"]), (200, &"ok".into()));
     river.stop().await;
+}
+
+/// A memory of timelines that nobody loads, as in the first moments after a start.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_timelines_are_loaded_the_process_is_ready_and_the_store_answers() {
+    let desk = Desk::new(
+        "[collections.follow]\ncollection = \"com.example.follow\"\nvalidate = false\n\
+         [collections.post]\ncollection = \"com.example.post\"\nvalidate = false\n\
+         [feeds.timeline]\ntargets = [\"post\"]\n",
+    );
+    desk.put(BOB, "follow", "1", &format!("{{\"subject\":\"{ALICE}\"}}"));
+    for number in 0..5 {
+        desk.put(ALICE, "post", &number.to_string(), "{}");
+    }
+    let (fanout, drawer) = Fanout::start(&desk.config.timelines, 1, &desk.store)
+        .unwrap()
+        .unwrap();
+    let from_store = listen(desk.server(None)).await;
+    let loading = listen(desk.server(Some(Arc::clone(&fanout)))).await;
+    let asked = async |address: &str, path: &str| {
+        let address = address.strip_prefix("http://").unwrap();
+        ask(address, path).await.unwrap()
+    };
+    let (status, ready) = asked(&loading, "/ready").await;
+    assert_eq!((status, &ready["ready"]), (200, &true.into()), "{ready}");
+    assert_eq!(ready["loading"]["percent"], 0, "{ready}");
+    let (_, body) = asked(&loading, "/status").await;
+    assert_eq!(body["timelines"]["loading"]["percent"], 0, "{body}");
+    let feed = format!("/xrpc/com.example.getFeed?feed=timeline&actor={BOB}");
+    let exact = asked(&from_store, &feed).await;
+    assert_eq!(exact.1["records"].as_array().unwrap().len(), 5);
+    assert_eq!(asked(&loading, &feed).await, exact);
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let status = Arc::new(Status::default());
+    let health = Health::new(&status, Condition::TimelinesStuck, "timelines");
+    let asked_to_stop = Arc::clone(&stop);
+    let thread = std::thread::spawn(move || drawer.run(&Clock::Wall, health, &asked_to_stop));
+    let begun = std::time::Instant::now();
+    while !asked(&loading, "/ready").await.1["loading"].is_null() {
+        assert!(begun.elapsed() < PATIENCE, "it is never loaded");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (_, body) = asked(&loading, "/status").await;
+    assert!(body["timelines"]["loading"].is_null(), "{body}");
+    assert_eq!(asked(&loading, &feed).await, exact);
+    stop.store(true, Ordering::Relaxed);
+    desk.store.wake();
+    thread.join().unwrap();
 }
 
 /// How often each thread of a process gave up the processor by itself, by the thread's name.

@@ -32,7 +32,7 @@ fn root() -> PathBuf {
         .unwrap()
 }
 
-fn read(path: &str) -> String {
+pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
@@ -146,6 +146,10 @@ const ASKING: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "crates/feedmill/src/oracle.rs",
+                "hands on the client and the errors of the one below",
+            ),
+            (
+                "crates/feedmill/src/oracle/reading.rs",
                 "asks the server that its own caller started",
             ),
         ],
@@ -179,6 +183,11 @@ const ASKING: &[(&str, &[(&str, &str)])] = &[
             ),
         ],
     ),
+    ("hyper::client", &[]),
+    ("hyper_util::client", &[]),
+    ("hyper_util::service", &[]),
+    ("UdpSocket", &[]),
+    ("TcpSocket", &[]),
     (
         "connect_async",
         &[

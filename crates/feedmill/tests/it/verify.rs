@@ -134,6 +134,16 @@ fn forged(frame: &[u8]) -> Bytes {
 
 /// What leaves the notary, in order.
 async fn notarised(court: &Court, frames: &[Bytes], web_url: Option<&str>) -> Vec<Arrival> {
+    notarised_in(court, frames, web_url, 1000).await
+}
+
+/// The same where so many frames may wait.
+async fn notarised_in(
+    court: &Court,
+    frames: &[Bytes],
+    web_url: Option<&str>,
+    waiting_max: usize,
+) -> Vec<Arrival> {
     let mut config = court.config.clone();
     if let Some(url) = web_url {
         config.intake.did_web_url = Some(url.to_owned());
@@ -141,7 +151,7 @@ async fn notarised(court: &Court, frames: &[Bytes], web_url: Option<&str>) -> Ve
     let resolver = Resolver::new(&config).unwrap();
     let (input, frames_in) = mpsc::channel(1000);
     let (out, mut frames_out) = mpsc::channel(1000);
-    let notary = Notary::new(court.decoder.clone(), Arc::new(resolver), out, 1000)
+    let notary = Notary::new(court.decoder.clone(), Arc::new(resolver), out, waiting_max)
         .pausing(|pause_us| Duration::from_micros(pause_us.unsigned_abs() / 200));
     tokio::spawn(notary.run(frames_in));
     for frame in frames {
@@ -226,6 +236,57 @@ async fn a_key_that_cannot_be_had_holds_up_only_its_own_account_and_the_cursor()
     let floors = passed.iter().map(|arrival| arrival.floor.unwrap());
     assert!(floors.clone().all(|at| at <= floor), "never past it");
     assert_eq!(floors.last(), Some(floor), "and up to it at last");
+    court.network.stop().await;
+}
+
+/// Frames of accounts whose hosts never answer fill no more than their share of the room: everybody else's go on, and
+/// theirs leave in doubt, in order.
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_that_never_answer_do_not_stop_the_frames_of_others() {
+    let court = court().await;
+    let hole = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", hole.local_addr().unwrap());
+    let web = commit_of_a_web_account();
+    let theirs = |account: usize, seq: i64| -> Bytes {
+        let did = format!("did:web:h{}.test:u{account}", account % 40);
+        let event = CommitEvent {
+            repo: &did,
+            seq,
+            ..commit(&web)
+        };
+        Frame::Commit(event).to_bytes().into()
+    };
+    let others: Vec<Bytes> = commits(SEED, 0)
+        .into_iter()
+        .filter(|(did, _)| did.starts_with("did:plc:"))
+        .map(|(_, frame)| frame)
+        .collect();
+    let mut frames: Vec<Bytes> = (0..300).map(|n| theirs(n % 100, 1000 + n as i64)).collect();
+    frames.extend(others.clone());
+    let passed = notarised_in(&court, &frames, Some(&url), 160).await;
+    let did_of = |arrival: &Arrival| commit(&arrival.frame).repo.to_owned();
+    let honest = passed
+        .iter()
+        .filter(|it| did_of(it).starts_with("did:plc:"));
+    assert_eq!(honest.clone().count(), others.len());
+    assert!(honest.clone().all(|it| it.doubt.is_none()));
+    let theirs: Vec<&Arrival> = passed
+        .iter()
+        .filter(|it| did_of(it).starts_with("did:web:"))
+        .collect();
+    assert!(theirs.len() >= 300 - 80, "{} left", theirs.len());
+    for it in &theirs {
+        assert_eq!(
+            it.doubt.as_ref().map(|doubt| doubt.stage),
+            Some("retryable")
+        );
+    }
+    for account in 0..100 {
+        let did = format!("did:web:h{}.test:u{account}", account % 40);
+        let own = theirs.iter().filter(|it| did_of(it) == did);
+        let seqs: Vec<i64> = own.map(|it| commit(&it.frame).seq).collect();
+        assert!(seqs.is_sorted(), "{did}: {seqs:?}");
+    }
     court.network.stop().await;
 }
 

@@ -7,9 +7,9 @@ use crate::value::Value;
 use super::CborError;
 use super::reader::{Fields, Major, Reader, deeper, int_of, simple_of, tag_is_link};
 
-/// Elements a list or map gets room for before any has been read. A claimed
-/// length is only a claim; the vector grows as elements prove to exist.
-const ROOM_MAX: u64 = 16;
+/// Elements allocated before any has been read. The length is only claimed by
+/// the input; the vector grows as elements are read.
+const PREALLOCATED_MAX: u64 = 16;
 
 /// Reads one value that is the whole input.
 pub fn decode(bytes: &[u8]) -> Result<Value<'_>, CborError> {
@@ -42,7 +42,7 @@ fn value<'a>(reader: &mut Reader<'a>, depth: usize) -> Result<Value<'a>, CborErr
         Major::Simple => Ok(simple_of(argument)?.map_or(Value::Null, Value::Bool)),
         Major::List => {
             let depth = deeper(depth)?;
-            let mut items = Vec::with_capacity(argument.min(ROOM_MAX) as usize);
+            let mut items = Vec::with_capacity(argument.min(PREALLOCATED_MAX) as usize);
             for _ in 0..argument {
                 items.push(value(reader, depth)?);
             }
@@ -50,7 +50,7 @@ fn value<'a>(reader: &mut Reader<'a>, depth: usize) -> Result<Value<'a>, CborErr
         }
         Major::Map => {
             let depth = deeper(depth)?;
-            let mut items = Vec::with_capacity(argument.min(ROOM_MAX) as usize);
+            let mut items = Vec::with_capacity(argument.min(PREALLOCATED_MAX) as usize);
             let mut fields = Fields::new(argument);
             while let Some(key) = fields.key(reader)? {
                 items.push((Cow::Borrowed(key), value(reader, depth)?));

@@ -1,8 +1,8 @@
 //! From values to canonical bytes.
 //!
-//! [`Writer`] writes heads and leaves one by one, for those who know their
+//! [`Writer`] writes one item after the other, for callers who know their
 //! fields and write them in canonical order; [`encode`] writes any [`Value`]
-//! and sorts keys itself.
+//! and sorts its keys.
 
 use super::reader::LINK_HEAD;
 use crate::cid::Cid;
@@ -15,14 +15,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// An empty buffer with room for `capacity` bytes.
+    /// An empty buffer of this capacity in bytes.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
             out: Vec::with_capacity(capacity),
         }
     }
 
-    /// The bytes written.
+    /// The bytes written so far.
     pub fn into_bytes(self) -> Vec<u8> {
         self.out
     }
@@ -46,7 +46,7 @@ impl Writer {
         }
     }
 
-    /// Bytes that are canonical CBOR already, such as a known field name.
+    /// Bytes that are already canonical CBOR, such as a known field name.
     pub fn literal(&mut self, cbor: &[u8]) -> &mut Self {
         self.out.extend_from_slice(cbor);
         self
@@ -64,7 +64,7 @@ impl Writer {
         self
     }
 
-    /// Text, also a key.
+    /// Text, which may be a key.
     pub fn text(&mut self, text: &str) -> &mut Self {
         self.head(3, text.len() as u64);
         self.out.extend_from_slice(text.as_bytes());
@@ -123,7 +123,7 @@ impl Writer {
         }
     }
 
-    /// Any value; keys of maps are sorted on the way.
+    /// Any value; keys of maps are sorted.
     pub fn value(&mut self, value: &Value<'_>) -> &mut Self {
         match value {
             Value::Null => self.null(),
@@ -153,8 +153,8 @@ impl Writer {
     }
 }
 
-/// The canonical bytes of `value`. Keys are sorted; that they are unique is
-/// the promise of [`Value::Map`].
+/// The canonical bytes of `value`. Keys are sorted here; [`Value::Map`]
+/// guarantees that they are unique.
 pub fn encode(value: &Value<'_>) -> Vec<u8> {
     let mut writer = Writer::with_capacity(128);
     writer.value(value);

@@ -4,14 +4,14 @@
 //! Out:   heads, texts, byte strings, links and integers, one by one.
 //! Never: an allocation; a read past the end; a padded length accepted.
 //!
-//! The event filter needs three fields of a frame and must not pay for the
+//! The event filter needs three fields of a frame and must not decode the
 //! other nine, so the cursor is public and skipping is cheap.
 
 use crate::cid::Cid;
 
 use super::{CborError, DEPTH_MAX};
 
-/// The eight kinds of head a CBOR value can start with.
+/// The major types of CBOR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Major {
     Unsigned,
@@ -43,19 +43,19 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// What has not been read yet.
+    /// The bytes not read yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// The kind of the next value, without moving.
+    /// The major type of the next value, without moving.
     #[inline]
     pub fn major(&self) -> Result<Major, CborError> {
         let first = self.rest.first().ok_or(CborError::Truncated)?;
         Ok(major_of(*first))
     }
 
-    /// Reads one head: its kind and its argument, which must be minimal.
+    /// Reads one head: its major type and its argument, which must be minimal.
     #[inline]
     pub fn head(&mut self) -> Result<(Major, u64), CborError> {
         let (&first, rest) = self.rest.split_first().ok_or(CborError::Truncated)?;
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
         Ok((major, argument))
     }
 
-    /// Takes `length` bytes as claimed by a head.
+    /// Takes as many bytes as a head claims.
     #[inline]
     pub(super) fn take(&mut self, length: u64) -> Result<&'a [u8], CborError> {
         let length = usize::try_from(length).map_err(|_| CborError::Truncated)?;
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Takes text of a claimed length and checks that it is UTF-8.
+    /// Takes text of the length a head claims and checks that it is UTF-8.
     #[inline]
     pub(super) fn take_text(&mut self, length: u64) -> Result<&'a str, CborError> {
         let bytes = self.take(length)?;
@@ -132,8 +132,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Moves over exactly `literal`, if it comes next. Strict CBOR has one
-    /// byte form, so known heads and field names can be compared as bytes.
+    /// Skips exactly `literal`, if it comes next. Strict CBOR has one encoding,
+    /// so known heads and field names can be compared as bytes.
     #[inline]
     pub fn literal(&mut self, literal: &[u8]) -> bool {
         match self.rest.strip_prefix(literal) {
@@ -175,7 +175,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Moves over a null, if there is one.
+    /// Skips a null, if it comes next.
     #[inline]
     pub fn null(&mut self) -> bool {
         match self.rest.split_first() {
@@ -190,7 +190,7 @@ impl<'a> Reader<'a> {
     /// Reads a link (tag 42).
     #[inline]
     pub fn link(&mut self) -> Result<Cid, CborError> {
-        // The only form a good link has; the long way finds the fault of a bad one.
+        // The only encoding of a valid link; the code below finds what is wrong with another.
         if let Some(rest) = self.rest.strip_prefix(&LINK_HEAD)
             && let Some((cid, rest)) = rest.split_first_chunk::<36>()
             && let Ok(cid) = Cid::from_bytes(cid)
@@ -204,7 +204,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads what stands behind tag 42: a byte string of a zero and the CID.
+    /// Reads the content of tag 42: a byte string of a zero and the CID.
     #[inline]
     pub(super) fn link_body(&mut self) -> Result<Cid, CborError> {
         let (major, length) = self.head()?;
@@ -214,7 +214,8 @@ impl<'a> Reader<'a> {
         let Some((0, cid)) = self.take(length)?.split_first() else {
             return Err(CborError::Malformed("a link without its zero byte"));
         };
-        Cid::from_bytes(cid).map_err(|_| CborError::Malformed("a link to no cid of this network"))
+        Cid::from_bytes(cid)
+            .map_err(|_| CborError::Malformed("a link whose CID is not of this network"))
     }
 
     /// Reads a link or null.
@@ -239,8 +240,8 @@ impl<'a> Reader<'a> {
         Ok(Fields::new(count))
     }
 
-    /// Moves over one whole value. Heads, tags, nesting and the type of keys
-    /// are checked; UTF-8 and the order of keys are not.
+    /// Skips one whole value. Heads, tags, nesting and the type of keys are
+    /// checked; UTF-8 and the order of keys are not.
     #[inline]
     pub fn skip(&mut self) -> Result<(), CborError> {
         self.skip_at(0)
@@ -289,7 +290,7 @@ impl<'a> Fields<'a> {
         self.left
     }
 
-    /// Reads the next key, which must follow the one before in canonical
+    /// Reads the next key, which must follow the previous key in canonical
     /// order; the caller then reads or skips its value.
     #[inline]
     pub fn key(&mut self, reader: &mut Reader<'a>) -> Result<Option<&'a str>, CborError> {
@@ -326,7 +327,7 @@ fn major_of(first: u8) -> Major {
     }
 }
 
-/// The integer a head stands for; `None` if it stands for something else.
+/// The integer that a head encodes; `None` for another major type.
 #[inline]
 pub(super) fn int_of(major: Major, argument: u64) -> Result<Option<i64>, CborError> {
     let magnitude = match major {

@@ -1,4 +1,4 @@
-//! From a [`Frame`] to the bytes of one message, as a host writes them.
+//! From a [`Frame`] to the bytes of one message.
 
 use crate::cbor::Writer;
 use crate::tid::Tid;

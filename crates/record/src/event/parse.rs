@@ -9,20 +9,20 @@ use super::{
     RepoOp, SyncEvent,
 };
 
-/// Operations a commit gets room for before any has been read; most have one.
-const ROOM_MAX: u64 = 4;
+/// Operations allocated before any has been read; most commits have one.
+const PREALLOCATED_MAX: u64 = 4;
 
-/// What the first of a message's two objects says.
+/// The first of a message's two objects.
 pub(super) enum Header<'a> {
     /// `{op: 1, t: …}`
     Message(&'a str),
     /// `{op: -1}`
     Error,
-    /// Another `op`, to be passed over.
+    /// Another `op`, which is skipped.
     Unknown,
 }
 
-/// Reads the header and leaves the reader before the payload.
+/// Reads the header; the payload comes next.
 pub(super) fn header<'a>(reader: &mut Reader<'a>) -> Result<Header<'a>, FrameError> {
     let (mut op, mut kind) = (None, None);
     let mut fields = reader.map()?;
@@ -68,8 +68,8 @@ fn unknown<'a>(reader: &mut Reader<'a>, kind: &'a str) -> Result<Frame<'a>, Fram
     Ok(Frame::Unknown { kind })
 }
 
-/// Reads a map and hands each field to `take`, which says whether it knew it;
-/// unknown fields are passed over, since the protocol may grow.
+/// Reads a map and calls `take` for each field, which returns whether it read
+/// the value; unknown fields are skipped, since the protocol may grow.
 fn each_field<'a>(
     reader: &mut Reader<'a>,
     mut take: impl FnMut(&'a str, &mut Reader<'a>) -> Result<bool, FrameError>,
@@ -95,7 +95,7 @@ fn text_or_null<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a str>, CborErro
 }
 
 fn tid(reader: &mut Reader<'_>) -> Result<Tid, FrameError> {
-    Tid::parse(reader.text()?).map_err(|_| FrameError::Malformed("a revision that is no tid"))
+    Tid::parse(reader.text()?).map_err(|_| FrameError::Malformed("the revision is not a TID"))
 }
 
 fn tid_or_null(reader: &mut Reader<'_>) -> Result<Option<Tid>, FrameError> {
@@ -167,7 +167,7 @@ fn ops<'a>(reader: &mut Reader<'a>, limits: &FrameLimits) -> Result<Vec<RepoOp<'
     if count > limits.ops_max as u64 {
         return Err(FrameError::TooBig("ops_max"));
     }
-    let mut ops = Vec::with_capacity(count.min(ROOM_MAX) as usize);
+    let mut ops = Vec::with_capacity(count.min(PREALLOCATED_MAX) as usize);
     for _ in 0..count {
         ops.push(op(reader)?);
     }
@@ -194,7 +194,7 @@ fn op<'a>(reader: &mut Reader<'a>) -> Result<RepoOp<'a>, FrameError> {
         _ => return Err(FrameError::Malformed("an action that does not fit its cid")),
     };
     if action == Action::Create && prev.is_some() {
-        return Err(FrameError::Malformed("a create with a record before it"));
+        return Err(FrameError::Malformed("a create with a previous record"));
     }
     Ok(RepoOp {
         action,

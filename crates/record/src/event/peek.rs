@@ -1,13 +1,12 @@
 //! The few fields of a message that decide whether the rest is read.
 //!
 //! In:    the bytes of one message.
-//! Out:   its kind, seq, DID, revision, and the paths of its operations.
-//! Never: a word about the rest: what lies behind the fields looked at may
-//!        still be broken.
+//! Out:   its type, seq, DID, revision, and the paths of its operations.
+//! Never: a check of the other fields, which may still be invalid.
 //!
-//! Most commits are of collections nobody here wants. Canonical order puts
-//! `ops`, `rev`, `seq` and `repo` before everything large, so a look at them
-//! touches a few hundred bytes of a frame of five thousand.
+//! Most commits are of collections that are not wanted. Canonical order puts
+//! `ops`, `rev`, `seq` and `repo` before everything large, so reading them
+//! needs a few hundred bytes of a frame of five thousand.
 
 use crate::cbor::Reader;
 use crate::tid::Tid;
@@ -15,7 +14,7 @@ use crate::tid::Tid;
 use super::FrameError;
 use super::parse::{Header, header};
 
-/// What a message is about.
+/// The type of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Commit,
@@ -27,7 +26,7 @@ pub enum Kind {
     Unknown,
 }
 
-/// What was seen of a message.
+/// The first fields of a message.
 #[derive(Debug, Clone, Copy)]
 pub struct Peek<'a> {
     pub kind: Kind,
@@ -49,7 +48,7 @@ impl<'a> Peek<'a> {
     }
 }
 
-/// Looks at a message without reading it all.
+/// Reads the first fields of a message.
 pub fn peek(bytes: &[u8]) -> Result<Peek<'_>, FrameError> {
     let mut reader = Reader::new(bytes);
     let kind = match header(&mut reader)? {
@@ -69,16 +68,16 @@ pub fn peek(bytes: &[u8]) -> Result<Peek<'_>, FrameError> {
         ops: None,
     };
     match kind {
-        Kind::Commit => look(&mut reader, &mut seen, "repo", 4)?,
-        Kind::Sync => look(&mut reader, &mut seen, "did", 3)?,
-        Kind::Identity | Kind::Account => look(&mut reader, &mut seen, "did", 2)?,
+        Kind::Commit => read_until(&mut reader, &mut seen, "repo", 4)?,
+        Kind::Sync => read_until(&mut reader, &mut seen, "did", 3)?,
+        Kind::Identity | Kind::Account => read_until(&mut reader, &mut seen, "did", 2)?,
         Kind::Info | Kind::Error | Kind::Unknown => {}
     }
     Ok(seen)
 }
 
-/// Reads fields until `wanted` of them have been seen.
-fn look<'a>(
+/// Reads fields until `wanted` of them have been found.
+fn read_until<'a>(
     reader: &mut Reader<'a>,
     seen: &mut Peek<'a>,
     account: &str,
@@ -95,7 +94,7 @@ fn look<'a>(
             "rev" => {
                 let rev = Tid::parse(reader.text()?);
                 seen.rev =
-                    Some(rev.map_err(|_| FrameError::Malformed("a revision that is no tid"))?);
+                    Some(rev.map_err(|_| FrameError::Malformed("the revision is not a TID"))?);
             }
             "ops" if seen.kind == Kind::Commit => {
                 seen.ops = Some(*reader);

@@ -2,8 +2,8 @@
 //! `at://authority/collection/rkey`.
 //!
 //! The strict form of the lexicon's `at-uri` format: no query, no fragment,
-//! no trailing slash. Its length needs no bound of its own: the bounds of its
-//! parts add up to less than the 8 KiB the network allows.
+//! no trailing slash. Its length needs no limit of its own: the limits of its
+//! parts add up to less than the 8 KiB that the network allows.
 
 use super::{Did, Nsid, RecordKey, SyntaxError, is_at_identifier};
 
@@ -16,11 +16,11 @@ super::identifier!(AtUri, "at-uri");
 /// The parts of an AT URI, borrowed from its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UriParts<'a> {
-    /// A DID or a handle.
+    /// The authority: a DID or a handle.
     pub authority: &'a str,
-    /// The NSID, if there is one.
+    /// The NSID, if the URI has one.
     pub collection: Option<&'a str>,
-    /// The record key, if there is one; then there is a collection too.
+    /// The record key, if the URI has one; then it has a collection too.
     pub rkey: Option<&'a str>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> UriParts<'a> {
         }
     }
 
-    /// A further slash stays in the record key, where it is refused.
+    /// A third slash becomes part of the record key, whose check refuses it.
     fn split(text: &'a str) -> Option<Self> {
         let rest = text.strip_prefix("at://")?;
         let Some((authority, path)) = rest.split_once('/') else {
@@ -66,7 +66,7 @@ impl AtUri {
         UriParts::parse(text).is_ok()
     }
 
-    /// The URI of one record. Its parts were checked, so it needs no check.
+    /// The URI of one record. Its parts are checked already.
     pub fn of_record(did: &Did, collection: &Nsid, rkey: &RecordKey) -> Self {
         Self(format!("at://{did}/{collection}/{rkey}").into())
     }

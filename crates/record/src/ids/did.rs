@@ -1,7 +1,7 @@
 //! Decentralised identifiers, such as `did:plc:7iza6de2dwap2sbkpav7c6c6`.
 //!
-//! Only the syntax is checked, for any method: which methods can be resolved
-//! is for the resolver to say.
+//! Only the syntax is checked, for any method; the resolver decides which methods
+//! it supports.
 
 use super::class;
 
@@ -28,7 +28,7 @@ impl Did {
             && class::all(method.as_bytes(), class::LOWER)
             && class::all(
                 id.as_bytes(),
-                class::ALPHA | class::DIGIT | class::HYPHEN | class::POINT | class::PERCENT,
+                class::ALPHA | class::DIGIT | class::HYPHEN | class::PUNCTUATION | class::PERCENT,
             )
             && id
                 .as_bytes()

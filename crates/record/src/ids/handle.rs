@@ -1,14 +1,14 @@
 //! Handles: domain names that name an account, such as `alice.example.com`.
 //!
-//! Reserved top-level domains (`.local`, `.onion`) are good syntax; whether
-//! such a handle may be resolved is not decided here.
+//! Reserved top-level domains (`.local`, `.onion`) are valid syntax; the resolver
+//! decides whether it resolves them.
 
 use super::class;
 
 /// Bytes in a handle.
 const HANDLE_BYTES_MAX: usize = 253;
 
-/// A handle as it was written; letter case is kept.
+/// A handle; its letter case is preserved.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(Box<str>);
 

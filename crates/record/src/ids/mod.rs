@@ -1,12 +1,12 @@
-//! Identifiers: who, what kind, which record.
+//! Identifiers of accounts, lexicons and records.
 //!
-//! In:    text from outside.
-//! Out:   a type that says what the text is ([`Did`], [`Handle`], [`Nsid`],
+//! In:    any text.
+//! Out:   a type for each syntax ([`Did`], [`Handle`], [`Nsid`],
 //!        [`RecordKey`], [`AtUri`]), or a [`SyntaxError`].
 //! Never: normalisation. Two identifiers are equal if their bytes are.
 //!
-//! Every type also has `is_valid`, which looks at borrowed text and allocates
-//! nothing: the validator asks it for every string it meets.
+//! Every type also has `is_valid`, which checks borrowed text without an
+//! allocation: the validator calls it for every string.
 
 mod aturi;
 mod did;
@@ -20,7 +20,7 @@ pub use handle::Handle;
 pub use nsid::Nsid;
 pub use rkey::RecordKey;
 
-/// Text that is not what it was said to be. Holds the name of the format.
+/// The text does not have the format with this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a valid {0}")]
 pub struct SyntaxError(pub &'static str);
@@ -34,14 +34,14 @@ pub fn is_at_identifier(text: &str) -> bool {
     }
 }
 
-/// Classes of bytes, so that one table lookup answers for any of them.
+/// Classes of bytes, looked up in one table.
 mod class {
     pub(super) const LOWER: u8 = 1;
     pub(super) const ALPHA: u8 = 2;
     pub(super) const DIGIT: u8 = 4;
     pub(super) const HYPHEN: u8 = 8;
-    /// `.` `_` `:`: beside letters, digits and hyphens, in DIDs and record keys.
-    pub(super) const POINT: u8 = 16;
+    /// `.` `_` `:`, which are allowed in DIDs and record keys.
+    pub(super) const PUNCTUATION: u8 = 16;
     pub(super) const PERCENT: u8 = 32;
     pub(super) const TILDE: u8 = 64;
 
@@ -56,7 +56,7 @@ mod class {
                 b'A'..=b'Z' => ALPHA,
                 b'0'..=b'9' => DIGIT,
                 b'-' => HYPHEN,
-                b'.' | b'_' | b':' => POINT,
+                b'.' | b'_' | b':' => PUNCTUATION,
                 b'%' => PERCENT,
                 b'~' => TILDE,
                 _ => 0,
@@ -77,8 +77,8 @@ mod class {
         TABLE.get(usize::from(byte)).copied().unwrap_or(0)
     }
 
-    /// Whether every byte is in one of `classes`. Nearly all text is good, so
-    /// there is no early end, which would cost a branch for every byte.
+    /// Whether every byte is in one of `classes`. Nearly all text is valid, so
+    /// there is no early exit, which would cost a branch for every byte.
     pub(super) fn all(bytes: &[u8], classes: u8) -> bool {
         bytes
             .iter()
@@ -94,11 +94,11 @@ mod class {
     }
 }
 
-/// What all identifier types share: text that was checked once.
+/// The functions of all identifier types.
 macro_rules! identifier {
     ($type:ident, $format:literal) => {
         impl $type {
-            /// Checks `text` and keeps a copy of it.
+            /// Checks `text` and copies it.
             pub fn parse(text: &str) -> Result<Self, $crate::ids::SyntaxError> {
                 if Self::is_valid(text) {
                     Ok(Self(text.into()))
@@ -107,7 +107,7 @@ macro_rules! identifier {
                 }
             }
 
-            /// The text, as it came.
+            /// The text, unchanged.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -139,8 +139,8 @@ macro_rules! identifier {
             }
         }
 
-        // Equality, order and hash are those of the text, so a map keyed by
-        // the type can be asked with borrowed text.
+        // Equality, order and hash are those of the text, so a map with such
+        // keys accepts borrowed text for a look-up.
         impl std::borrow::Borrow<str> for $type {
             fn borrow(&self) -> &str {
                 &self.0

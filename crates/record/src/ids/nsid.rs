@@ -2,8 +2,8 @@
 
 use super::class;
 
-/// Bytes in all: a domain name, a point and a name. The vectors bound the sum
-/// and not the domain name by itself.
+/// Bytes in an NSID: a domain name, a dot and a name. The published vectors
+/// limit only the sum, not the domain name alone.
 const NSID_BYTES_MAX: usize = 253 + 1 + NAME_BYTES_MAX;
 /// Bytes of the name at the end.
 const NAME_BYTES_MAX: usize = 63;

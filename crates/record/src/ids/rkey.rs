@@ -18,7 +18,7 @@ impl RecordKey {
             && text.len() <= RKEY_BYTES_MAX
             && class::all(
                 text.as_bytes(),
-                class::ALPHA | class::DIGIT | class::HYPHEN | class::POINT | class::TILDE,
+                class::ALPHA | class::DIGIT | class::HYPHEN | class::PUNCTUATION | class::TILDE,
             )
     }
 }

@@ -1,8 +1,8 @@
-//! The catalog: all definitions in one array, pointing at each other by index.
+//! The catalog: all definitions in one array, which refer to each other by index.
 //!
-//! References are gone: whoever referred to a definition holds its index. A
-//! definition may reach itself (a reply inside a reply), so walks are bounded
-//! by the depth of the value, never by the depth of the catalog.
+//! References are resolved to indexes. A definition may contain itself (a reply
+//! inside a reply), so walks are bounded by the depth of the value, not by the
+//! depth of the catalog.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,11 @@ use crate::value::key_order;
 use super::document::{BlobRule, BooleanRule, Bounds, Document, IntegerRule, KeyType, TextRule};
 use super::{LexiconError, compile};
 
-/// The place of a node in its catalog.
+/// The index of a node in its catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct NodeId(pub(super) u32);
 
-/// What one value must be, with everything it refers to resolved.
+/// The type and constraints of one value, with resolved references.
 #[derive(Debug)]
 pub(crate) enum Node {
     Null,
@@ -29,14 +29,14 @@ pub(crate) enum Node {
         items: NodeId,
         length: Bounds,
     },
-    /// In canonical order of names, as the fields of a value are.
+    /// In canonical order of names, like the fields of a value.
     Object(Box<[Field]>),
     Union(Union),
-    /// The full name of the token: the only value it has.
+    /// The full name of the token, which is its only value.
     Token(Box<str>),
     /// An object of any shape.
     Unknown,
-    /// Anything: not described, or described in a lexicon nobody loaded.
+    /// Any value: not described, or described in a lexicon that was not loaded.
     Any,
 }
 
@@ -56,8 +56,8 @@ pub(crate) struct Union {
 }
 
 impl Union {
-    /// The member a `$type` names. The reference implementation takes a
-    /// trailing `#main` for the bare name, and so do we.
+    /// The member that a `$type` names. Like the reference implementation, this
+    /// ignores a trailing `#main`.
     pub(crate) fn member(&self, name: &str) -> Option<NodeId> {
         let name = name.strip_suffix("#main").unwrap_or(name);
         let at = self
@@ -71,31 +71,31 @@ impl Union {
         self.members.iter().map(|(_, node)| *node)
     }
 
-    /// The names of the members, for a fault.
+    /// The names of the members, for error messages.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.members.iter().map(|(name, _)| name.as_ref())
     }
 }
 
-/// A collection: how its records look and how they are keyed.
+/// A collection: the schema of its records and the format of their keys.
 #[derive(Debug)]
 pub(crate) struct Collection {
     pub(crate) node: NodeId,
     pub(crate) key: KeyType,
 }
 
-/// The bodies of a query or procedure that were described.
+/// The schemas of the bodies of a query or procedure.
 #[derive(Debug)]
 pub(crate) struct Method {
     pub(crate) input: Option<NodeId>,
     pub(crate) output: Option<NodeId>,
 }
 
-/// All loaded lexicons, linked.
+/// All loaded lexicons, with resolved references.
 #[derive(Debug)]
 pub struct Catalog {
     pub(super) nodes: Vec<Node>,
-    /// Per node, whether a link may stand at or below it.
+    /// Per node, whether a link can occur at or below it.
     pub(super) linked: Vec<bool>,
     pub(super) collections: HashMap<Box<str>, Collection>,
     pub(super) methods: HashMap<Box<str>, Method>,
@@ -105,12 +105,12 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Links `documents`. The same document may be given more than once.
+    /// Links `documents`. The same document may occur more than once.
     pub fn new(documents: impl IntoIterator<Item = Document>) -> Result<Self, LexiconError> {
         compile::catalog(documents)
     }
 
-    /// Reads and links documents in one go.
+    /// Parses and links documents.
     pub fn parse<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<Self, LexiconError> {
         let documents: Result<Vec<Document>, LexiconError> =
             texts.into_iter().map(Document::parse).collect();
@@ -129,12 +129,12 @@ impl Catalog {
         names
     }
 
-    /// How records of `nsid` are keyed.
+    /// The format of the record keys of `nsid`.
     pub fn key_type(&self, nsid: &str) -> Option<&KeyType> {
         self.collections.get(nsid).map(|collection| &collection.key)
     }
 
-    /// References that no loaded document answers, in order, each once.
+    /// References to definitions that were not loaded, in order, each once.
     pub fn missing(&self) -> &[String] {
         &self.missing
     }
@@ -156,7 +156,7 @@ impl Catalog {
         self.nodes.get(id.0 as usize).unwrap_or(&Node::Any)
     }
 
-    /// Whether a link may stand at or below the node.
+    /// Whether a link can occur at or below the node.
     pub(crate) fn is_linked(&self, id: NodeId) -> bool {
         self.linked.get(id.0 as usize).copied().unwrap_or(false)
     }

@@ -1,9 +1,9 @@
-//! Linking: documents become one [`Catalog`].
+//! Linking documents into one [`Catalog`].
 //!
 //! In:    documents in any order.
 //! Out:   nodes in which every reference is an index.
-//! Never: an unbounded walk. Definitions get their places first and their
-//!        contents second, so cycles cost nothing.
+//! Never: unbounded recursion. Every definition first gets an index and then its
+//!        content, so cycles are harmless.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,7 +16,7 @@ use super::catalog::{Catalog, Collection, Field, Method, Node, NodeId, Union};
 use super::document::{Def, Document, Property, Reference, Schema};
 use super::format::Format;
 
-/// The first node of every catalog stands for all that is not described.
+/// The first node of every catalog is the type of all values not described.
 const ANY: NodeId = NodeId(0);
 
 /// Builds the catalog of `documents`.
@@ -44,12 +44,12 @@ fn unique(documents: impl IntoIterator<Item = Document>) -> Result<Vec<Document>
     let mut by_id: HashMap<Nsid, Document> = HashMap::new();
     for document in documents {
         match by_id.entry(document.id.clone()) {
-            Entry::Vacant(place) => {
-                place.insert(document);
+            Entry::Vacant(entry) => {
+                entry.insert(document);
             }
-            Entry::Occupied(place) if *place.get() == document => {}
-            Entry::Occupied(place) => {
-                return Err(LexiconError::Conflict(place.key().to_string()));
+            Entry::Occupied(entry) if *entry.get() == document => {}
+            Entry::Occupied(entry) => {
+                return Err(LexiconError::Conflict(entry.key().to_string()));
             }
         }
     }
@@ -60,7 +60,7 @@ fn unique(documents: impl IntoIterator<Item = Document>) -> Result<Vec<Document>
 
 struct Linker {
     nodes: Vec<Node>,
-    /// `None`: defined, but no field can be of that type.
+    /// `None`: defined, but not as a type of field.
     defs: HashMap<Reference, Option<NodeId>>,
     collections: HashMap<Box<str>, Collection>,
     methods: HashMap<Box<str>, Method>,
@@ -68,18 +68,18 @@ struct Linker {
 }
 
 impl Linker {
-    /// Gives every definition its place, so that all can be referred to.
+    /// Gives every definition an index, so that references to it can be resolved.
     fn reserve(&mut self, document: &Document) {
         for (name, def) in &document.defs {
-            let place = match def {
+            let id = match def {
                 Def::Record { .. } | Def::Field(_) => Some(self.add(Node::Any)),
                 Def::Method { .. } | Def::Subscription { .. } | Def::PermissionSet => None,
             };
-            self.defs.insert(Reference::new(&document.id, name), place);
+            self.defs.insert(Reference::new(&document.id, name), id);
         }
     }
 
-    /// Gives every definition its contents.
+    /// Gives every definition its content.
     fn fill(&mut self, document: Document) -> Result<(), LexiconError> {
         let home = document.id;
         for (name, def) in document.defs {
@@ -116,11 +116,11 @@ impl Linker {
         home: &Nsid,
     ) -> Result<NodeId, LexiconError> {
         let node = self.node(schema, reference, home)?;
-        let place = self.defs.get(reference).copied().flatten().unwrap_or(ANY);
-        if let Some(reserved) = self.nodes.get_mut(place.0 as usize) {
+        let id = self.defs.get(reference).copied().flatten().unwrap_or(ANY);
+        if let Some(reserved) = self.nodes.get_mut(id.0 as usize) {
             *reserved = node;
         }
-        Ok(place)
+        Ok(id)
     }
 
     fn body(
@@ -130,13 +130,13 @@ impl Linker {
         home: &Nsid,
     ) -> Result<Option<NodeId>, LexiconError> {
         schema
-            .map(|schema| self.place(schema, owner, home))
+            .map(|schema| self.node_id(schema, owner, home))
             .transpose()
     }
 
-    /// The place of a schema within a definition: for a reference the place
-    /// of what it means, for anything else a new one.
-    fn place(
+    /// The index of a schema within a definition: for a reference the index of
+    /// its target, for any other type a new one.
+    fn node_id(
         &mut self,
         schema: Schema,
         owner: &Reference,
@@ -166,15 +166,15 @@ impl Linker {
             Schema::Link => Node::Link,
             Schema::Blob(rule) => Node::Blob(rule),
             Schema::Array { items, length } => Node::Array {
-                items: self.place(*items, owner, home)?,
+                items: self.node_id(*items, owner, home)?,
                 length,
             },
             Schema::Object(properties) => self.object(properties, owner, home)?,
             Schema::Union { refs, closed } => self.union(&refs, closed, home)?,
             Schema::Token => Node::Token(owner.as_str().into()),
             Schema::Unknown => Node::Unknown,
-            // A definition is never a reference; the parser saw to that, and
-            // a document made by hand must not be taken for something else.
+            // The parser refuses a reference as a definition; a document that
+            // was not parsed may still have one.
             Schema::Ref(target) => {
                 return Err(LexiconError::NotAField {
                     home: home.to_string(),
@@ -193,7 +193,7 @@ impl Linker {
         let mut fields = Vec::with_capacity(properties.len());
         for property in properties {
             let node = match property.schema {
-                Some(schema) => self.place(schema, owner, home)?,
+                Some(schema) => self.node_id(schema, owner, home)?,
                 None => ANY,
             };
             fields.push(Field {
@@ -227,7 +227,7 @@ impl Linker {
 
     fn resolve(&mut self, target: &Reference, home: &Nsid) -> Result<NodeId, LexiconError> {
         match self.defs.get(target) {
-            Some(Some(place)) => Ok(*place),
+            Some(Some(id)) => Ok(*id),
             Some(None) => Err(LexiconError::NotAField {
                 home: home.to_string(),
                 target: target.as_str().to_owned(),
@@ -256,16 +256,16 @@ impl Linker {
             defs: self
                 .defs
                 .into_iter()
-                .filter_map(|(reference, place)| Some((reference.as_str().into(), place?)))
+                .filter_map(|(reference, id)| Some((reference.as_str().into(), id?)))
                 .collect(),
             missing: self.missing,
         }
     }
 }
 
-/// Which nodes can have a link at or below them. Spreads from the links up
-/// until nothing changes; every round settles at least one node, and cycles
-/// without a link stay false.
+/// Which nodes can have a link at or below them. Propagates from the links
+/// upwards until nothing changes; every round marks at least one more node, and
+/// cycles without a link stay unmarked.
 fn linked(nodes: &[Node]) -> Vec<bool> {
     let mut linked = vec![false; nodes.len()];
     loop {

@@ -1,7 +1,7 @@
 //! A lexicon document as it was written, checked but not yet linked.
 //!
-//! Descriptions, defaults, known values and error names say nothing about
-//! which values are valid; they are checked while parsing and not kept.
+//! Descriptions, defaults, known values and error names do not decide which
+//! values are valid; they are checked while parsing and not stored.
 
 use crate::ids::{Nsid, RecordKey};
 use crate::tid::Tid;
@@ -13,7 +13,7 @@ use super::format::Format;
 pub struct Document {
     /// The name of the lexicon.
     pub id: Nsid,
-    /// Definitions by name; `main` is the one the document is about.
+    /// Definitions by name; `main` is the definition that has the document's name.
     pub defs: Vec<(String, Def)>,
 }
 
@@ -29,13 +29,13 @@ pub enum Def {
     },
     /// An event stream.
     Subscription { message: Option<Schema> },
-    /// A bundle of permissions. It describes no values.
+    /// A set of permissions. It describes no values.
     PermissionSet,
-    /// Anything a field can refer to.
+    /// A type that a field can refer to.
     Field(Schema),
 }
 
-/// What one value must be.
+/// The type and constraints of one value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Schema {
     Null,
@@ -78,7 +78,7 @@ impl Reference {
         }
     }
 
-    /// Reads a reference made in the lexicon `home`.
+    /// Parses a reference in the lexicon `home`.
     pub fn parse(text: &str, home: &Nsid) -> Option<Self> {
         let (id, name) = text.split_once('#').unwrap_or((text, "main"));
         if !is_def_name(name) {
@@ -104,7 +104,7 @@ pub(super) fn is_def_name(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
 
-/// Least and most, both allowed.
+/// The least and the greatest value allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds<T = usize> {
     pub min: T,
@@ -112,8 +112,8 @@ pub struct Bounds<T = usize> {
 }
 
 impl<T: PartialOrd> Bounds<T> {
-    /// Whether `amount` lies within.
-    pub fn hold(&self, amount: T) -> bool {
+    /// Whether `amount` is within the bounds.
+    pub fn contains(&self, amount: T) -> bool {
         self.min <= amount && amount <= self.max
     }
 }
@@ -161,7 +161,7 @@ impl BlobRule {
     }
 }
 
-/// What the keys of a collection's records look like.
+/// The format of the record keys of a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyType {
     Tid,

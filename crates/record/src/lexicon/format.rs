@@ -1,7 +1,7 @@
-//! String formats: what a lexicon may say a text is.
+//! The string formats of the lexicon language.
 //!
-//! The checks themselves belong to the module of each noun; this is the list
-//! of them, and the two that belong to no type: a CID of any kind, and a TID.
+//! Each format is checked by its own module; only the check of a CID in any base,
+//! with any codec and hash, is here.
 
 use crate::ids::{AtUri, Did, Handle, Nsid, RecordKey, is_at_identifier};
 use crate::tid::Tid;
@@ -9,7 +9,7 @@ use crate::{datetime, language, uri};
 
 /// Bytes in the text of a CID.
 const CID_BYTES_MAX: usize = 256;
-/// A hash of any strength takes more than this.
+/// Every CID with a secure hash is longer.
 const CID_BYTES_MIN: usize = 8;
 
 /// A string format of the lexicon language.
@@ -61,7 +61,7 @@ impl Format {
         }
     }
 
-    /// The format of that name.
+    /// The format with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
@@ -84,9 +84,9 @@ impl Format {
     }
 }
 
-/// A CID in text may use any base, codec and hash, so only its letters are
-/// looked at. `Qm…` is version 0, which the network never had. Base 32, which
-/// all real ones use, is held to its own letters and to whole bytes.
+/// A CID in text may use any base, codec and hash, so only its characters are
+/// checked. `Qm…` is version 0, which the network never used. Base 32, which all
+/// real ones use, must have the characters of base 32 and encode whole bytes.
 fn is_cid(text: &str) -> bool {
     if !(CID_BYTES_MIN..=CID_BYTES_MAX).contains(&text.len()) || text.starts_with("Qm") {
         return false;
@@ -94,7 +94,7 @@ fn is_cid(text: &str) -> bool {
     match text.strip_prefix('b') {
         Some(digits) => {
             matches!(digits.len() % 8, 0 | 2 | 4 | 5 | 7)
-                // No early end: so it is done many bytes at a time.
+                // No early exit, so that the compiler can use vector instructions.
                 && digits.bytes().fold(true, |good, byte| {
                     good & (byte.is_ascii_lowercase() | (b'2'..=b'7').contains(&byte))
                 })

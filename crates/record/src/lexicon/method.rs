@@ -1,8 +1,8 @@
 //! Lexicons of methods, streams and permissions.
 //!
-//! They describe no records. They are checked all the same, so that a broken
-//! file is noticed when it is loaded, and the bodies of methods are kept, so
-//! that answers can be held against them.
+//! They describe no records, but they are checked, so that an invalid file is
+//! noticed when it is loaded. The schemas of bodies are stored, so that inputs
+//! and outputs can be validated.
 
 use crate::ids::Nsid;
 use crate::value::Value;
@@ -23,7 +23,7 @@ pub(super) fn method(kind: &str, value: &Value<'_>, home: &Nsid) -> Parsed<Def> 
     })
 }
 
-/// An event stream; its messages are told apart by `$type`.
+/// An event stream; `$type` distinguishes its messages.
 pub(super) fn subscription(value: &Value<'_>, home: &Nsid) -> Parsed<Def> {
     parameters(value, home)?;
     errors(value)?;
@@ -41,7 +41,7 @@ pub(super) fn subscription(value: &Value<'_>, home: &Nsid) -> Parsed<Def> {
     Ok(Def::Subscription { message })
 }
 
-/// A permission set. What a permission means is not known here.
+/// A permission set. The meaning of a permission is not checked.
 pub(super) fn permission_set(value: &Value<'_>) -> Parsed<Def> {
     text(value, "title")?;
     text(value, "detail")?;
@@ -54,7 +54,9 @@ pub(super) fn permission_set(value: &Value<'_>) -> Parsed<Def> {
             _ => false,
         };
         if !good {
-            return Err(Mistake::new("must hold permissions with a resource").under("permissions"));
+            return Err(
+                Mistake::new("must contain permissions with a resource").under("permissions")
+            );
         }
         for key in ["collection", "action", "lxm"] {
             texts(permission, key).map_err(|mistake| mistake.under("permissions"))?;
@@ -63,7 +65,7 @@ pub(super) fn permission_set(value: &Value<'_>) -> Parsed<Def> {
     Ok(Def::PermissionSet)
 }
 
-/// Parameters travel in a query string, so they are flat.
+/// Parameters are sent in a query string, so they are flat.
 fn parameters(value: &Value<'_>, home: &Nsid) -> Parsed<()> {
     let Some(parameters) = value.get("parameters") else {
         return Ok(());

@@ -1,16 +1,16 @@
-//! Lexicons: what a record of a collection must look like.
+//! Lexicons: the schemas of records.
 //!
-//! In:    lexicon JSON documents, all kinds of them.
-//! Out:   a [`Catalog`] that the validator and the finder of links walk.
+//! In:    lexicon documents of every type, as JSON.
+//! Out:   a [`Catalog`] for the validator and the search for links.
 //! Never: a lookup by name while a record is walked; names are resolved once,
 //!        when the catalog is built.
 //!
-//! A document is first read as written ([`Document`]) and refused if it breaks
-//! the lexicon language. Then all documents are linked together. A reference
-//! to a definition that nobody loaded is not an error: an operator loads the
-//! lexicons of one app, and those point into the lexicons of others. What
-//! stands there is accepted as it is, and [`Catalog::missing`] names it, so
-//! that a typing error can be seen.
+//! A document is first parsed as written ([`Document`]) and refused if it breaks
+//! the lexicon language. Then all documents are linked. A reference to a
+//! definition that was not loaded is not an error: an operator loads the
+//! lexicons of one app, and those refer to the lexicons of others. Any value is
+//! accepted there, and [`Catalog::missing`] lists the reference, so that a
+//! spelling mistake can be noticed.
 
 mod catalog;
 mod compile;
@@ -29,10 +29,10 @@ pub use format::Format;
 
 use crate::json::JsonError;
 
-/// Why lexicons cannot be used. All of it is for the author of the document.
+/// Why lexicons are refused. The author of the document must change it.
 #[derive(Debug, thiserror::Error)]
 pub enum LexiconError {
-    /// The text is not even a value of the data model.
+    /// The text is not a value of the data model.
     #[error("lexicon document is not readable")]
     Unreadable(#[from] JsonError),
 
@@ -44,11 +44,11 @@ pub enum LexiconError {
         reason: &'static str,
     },
 
-    /// Two documents have one name and say different things.
+    /// Two documents have the same name and different contents.
     #[error("lexicon {0} was given twice, with different contents")]
     Conflict(String),
 
-    /// A field points at something that describes no values.
-    #[error("lexicon {home} refers to {target}, which is no type of field")]
+    /// A field refers to a definition that describes no values.
+    #[error("lexicon {home} refers to {target}, which is not a type of field")]
     NotAField { home: String, target: String },
 }

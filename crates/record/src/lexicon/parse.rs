@@ -1,10 +1,10 @@
 //! From lexicon JSON to a [`Document`].
 //!
 //! In:    the text of one lexicon document.
-//! Out:   the document, or the place and the reason of its first fault.
-//! Never: a constraint that is read and forgotten. Unknown keys are ignored,
-//!        because documents may carry them; a known key of the wrong kind is
-//!        a fault, because the author meant something by it.
+//! Out:   the document, or the path and the reason of its first mistake.
+//! Never: a constraint that is dropped. Unknown keys are ignored, because
+//!        documents may have them; a known key of the wrong type is a mistake,
+//!        because its author intended a constraint.
 
 use crate::ids::Nsid;
 use crate::json;
@@ -19,12 +19,12 @@ use super::format::Format;
 use super::method;
 
 impl Document {
-    /// Reads one document.
+    /// Parses one document.
     pub fn parse(text: &str) -> Result<Self, LexiconError> {
         Self::from_value(&json::from_json(text)?)
     }
 
-    /// Reads one document that is already a value, such as a record of the
+    /// Parses one document that is already a value, such as a record of the
     /// collection `com.atproto.lexicon.schema`.
     pub fn from_value(value: &Value<'_>) -> Result<Self, LexiconError> {
         document(value).map_err(|mistake| LexiconError::Invalid {
@@ -39,9 +39,9 @@ impl Document {
     }
 }
 
-/// What is wrong, and where; the path is gathered on the way out.
+/// The reason and the path of a mistake; callers add to the path.
 pub(super) struct Mistake {
-    reversed: Vec<String>,
+    path_reversed: Vec<String>,
     reason: &'static str,
 }
 
@@ -50,18 +50,23 @@ pub(super) type Parsed<T> = Result<T, Mistake>;
 impl Mistake {
     pub(super) fn new(reason: &'static str) -> Self {
         Self {
-            reversed: Vec::new(),
+            path_reversed: Vec::new(),
             reason,
         }
     }
 
     pub(super) fn under(mut self, key: &str) -> Self {
-        self.reversed.push(key.to_owned());
+        self.path_reversed.push(key.to_owned());
         self
     }
 
     fn path(&self) -> String {
-        let parts: Vec<&str> = self.reversed.iter().rev().map(String::as_str).collect();
+        let parts: Vec<&str> = self
+            .path_reversed
+            .iter()
+            .rev()
+            .map(String::as_str)
+            .collect();
         parts.join(".")
     }
 }
@@ -122,7 +127,7 @@ fn record(value: &Value<'_>, home: &Nsid) -> Parsed<Def> {
     Ok(Def::Record { key, schema })
 }
 
-/// One type that a field can have.
+/// The type of a field.
 pub(super) fn schema(value: &Value<'_>, home: &Nsid) -> Parsed<Schema> {
     Ok(match kind(value)? {
         "null" => Schema::Null,
@@ -162,7 +167,7 @@ pub(super) fn object(value: &Value<'_>, home: &Nsid) -> Parsed<Vec<Property>> {
         None => {}
         Some(Value::Map(entries)) => {
             for (name, entry) in entries {
-                // The data model rules these keys; no lexicon can.
+                // The data model defines these keys; a lexicon cannot.
                 let schema = if name.starts_with('$') {
                     Err(Mistake::new("is a reserved name"))
                 } else {
@@ -285,7 +290,7 @@ fn bounds(value: &Value<'_>, least: &str, most: &str) -> Parsed<Bounds> {
         max: size(most)?.unwrap_or(usize::MAX),
     };
     if bounds.min > bounds.max {
-        return Err(Mistake::new("is above the greatest length").under(least));
+        return Err(Mistake::new("is above the maximum length").under(least));
     }
     Ok(bounds)
 }
@@ -295,7 +300,7 @@ pub(super) fn kind<'v>(value: &'v Value<'_>) -> Parsed<&'v str> {
     text(value, "type")?.ok_or_else(|| Mistake::new("is missing").under("type"))
 }
 
-/// The text at `key`, if there is anything.
+/// The text at `key`, if the key is present.
 pub(super) fn text<'v>(value: &'v Value<'_>, key: &str) -> Parsed<Option<&'v str>> {
     match value.get(key) {
         None => Ok(None),
@@ -304,7 +309,7 @@ pub(super) fn text<'v>(value: &'v Value<'_>, key: &str) -> Parsed<Option<&'v str
     }
 }
 
-/// The list of texts at `key`; empty if there is none.
+/// The list of texts at `key`; empty if the key is absent.
 pub(super) fn texts<'v>(value: &'v Value<'_>, key: &str) -> Parsed<Vec<&'v str>> {
     list(value, key, Value::text, "must be a list of strings").map(Option::unwrap_or_default)
 }

@@ -1,9 +1,9 @@
-//! Putting a key into the tree and taking one out.
+//! Inserting a key into the tree and removing one.
 //!
-//! Both touch only the path to the key and the seam beside it. Nodes shared
-//! with another tree are copied before they change. Every step works on
-//! partial trees: a stub on the way is loaded from the [`Source`], and a stub
-//! that is not there ends the edit with [`MstError::Missing`].
+//! Both change only the nodes on the path to the key, and those that are split
+//! or merged there. Nodes shared with another tree are copied before they
+//! change. Partial trees are enough: a stub on the path is loaded from the
+//! [`Source`]; without its block the edit ends with [`MstError::Missing`].
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::cid::Cid;
 use super::node::{Entry, Link, Node, Source, follows};
 use super::{MstError, height};
 
-/// Sets `key` to `value` and returns what it was before.
-pub(super) fn put(
+/// Sets `key` to `value` and returns the previous value.
+pub(super) fn insert(
     root: &mut Arc<Node>,
     key: &[u8],
     value: Cid,
@@ -35,17 +35,17 @@ pub(super) fn put(
         *root = Arc::new(top);
         return Ok(None);
     }
-    put_below(root, layer, key, value, source)
+    insert_below(root, layer, key, value, source)
 }
 
-fn put_below(
+fn insert_below(
     node: &mut Arc<Node>,
     layer: u8,
     key: &[u8],
     value: Cid,
     source: &impl Source,
 ) -> Result<Option<Cid>, MstError> {
-    let node = changed(node);
+    let node = make_mut(node);
     let here = node.layer;
     let (at, found) = node.find(key);
     if layer == here {
@@ -66,40 +66,40 @@ fn put_below(
         return Ok(None);
     }
     if let Some(child) = node.child(at, source)? {
-        return put_below(child, layer, key, value, source);
+        return insert_below(child, layer, key, value, source);
     }
     let new = Link::Node(Arc::new(leaf(layer, key, value)));
     *node.gap_mut(at) = raise(new, layer, here);
     Ok(None)
 }
 
-/// Takes `key` out and returns its value. For a key that is not there the
-/// tree stays the same, but nodes on the way are copied and named anew, so
-/// callers look first.
-pub(super) fn take(
+/// Removes `key` and returns its value. For an absent key the tree stays the
+/// same, but the nodes on the path are copied and hashed again, so callers
+/// check first.
+pub(super) fn remove(
     root: &mut Arc<Node>,
     key: &[u8],
     source: &impl Source,
 ) -> Result<Option<Cid>, MstError> {
-    let taken = take_below(root, key, source)?;
-    // A root without keys hands over to its only child.
+    let removed = remove_below(root, key, source)?;
+    // A root without keys is replaced by its only child.
     while root.entries.is_empty() && !root.is_empty() {
         let below = root.layer.saturating_sub(1);
-        let mut left = std::mem::take(&mut changed(root).left);
+        let mut left = std::mem::take(&mut make_mut(root).left);
         match left.load(below, source)? {
             Some(child) => *root = child.clone(),
             None => break,
         }
     }
-    Ok(taken)
+    Ok(removed)
 }
 
-fn take_below(
+fn remove_below(
     node: &mut Arc<Node>,
     key: &[u8],
     source: &impl Source,
 ) -> Result<Option<Cid>, MstError> {
-    let node = changed(node);
+    let node = make_mut(node);
     let below = node.layer.saturating_sub(1);
     let (at, found) = node.find(key);
     if found {
@@ -111,11 +111,11 @@ fn take_below(
     let Some(child) = node.child(at, source)? else {
         return Ok(None);
     };
-    let taken = take_below(child, key, source)?;
+    let removed = remove_below(child, key, source)?;
     if child.is_empty() {
         *node.gap_mut(at) = Link::None;
     }
-    Ok(taken)
+    Ok(removed)
 }
 
 /// The value at `key`.
@@ -131,14 +131,14 @@ pub(super) fn get(
     if root.layer == 0 || matches!(root.gap(at), Link::None) {
         return Ok(None);
     }
-    // Loading a stub changes no name, so the node keeps its CID.
+    // Loading a stub does not change the node, so it keeps its CID.
     match Arc::make_mut(root).child(at, source)? {
         Some(child) => get(child, key, source),
         None => Ok(None),
     }
 }
 
-/// Cuts what is linked into the parts before and after `key`.
+/// Splits the linked subtree into the keys before and after `key`.
 fn split(
     mut link: Link,
     key: &[u8],
@@ -148,7 +148,7 @@ fn split(
     let Some(node) = link.load(layer, source)? else {
         return Ok((Link::None, Link::None));
     };
-    let node = changed(node);
+    let node = make_mut(node);
     let (at, _) = node.find(key);
     let gap = std::mem::take(node.gap_mut(at));
     let (inner_left, inner_right) = split(gap, key, layer.saturating_sub(1), source)?;
@@ -162,7 +162,7 @@ fn split(
     Ok((Link::to(std::mem::take(node)), Link::to(right)))
 }
 
-/// Joins two neighbours, of which every key of the left is the smaller.
+/// Merges two neighbouring subtrees; every key of the left one must be smaller.
 fn merge(
     mut left: Link,
     mut right: Link,
@@ -178,7 +178,7 @@ fn merge(
     let (Some(node), Some(other)) = (left.load(layer, source)?, right.load(layer, source)?) else {
         return Ok(Link::None);
     };
-    let (node, other) = (changed(node), changed(other));
+    let (node, other) = (make_mut(node), make_mut(other));
     if !follows(node.entries.last(), other.entries.first()) {
         return Err(MstError::Malformed("keys out of order"));
     }
@@ -194,8 +194,8 @@ fn merge(
     Ok(left)
 }
 
-/// The node to change: unshared, its name forgotten.
-fn changed(node: &mut Arc<Node>) -> &mut Node {
+/// The node for a change: not shared, and without its cached CID.
+fn make_mut(node: &mut Arc<Node>) -> &mut Node {
     let node = Arc::make_mut(node);
     node.cid.take();
     node
@@ -213,7 +213,7 @@ fn leaf(layer: u8, key: &[u8], value: Cid) -> Node {
     }
 }
 
-/// Puts nodes without keys on top until the link fits below `layer`.
+/// Adds parents without keys until the link fits below `layer`.
 fn raise(mut link: Link, from: u8, layer: u8) -> Link {
     if matches!(link, Link::None) {
         return link;

@@ -1,15 +1,15 @@
-//! Undoing a commit to see whether it follows from the one before.
+//! Undoing a commit to check that it follows from the previous one.
 //!
 //! In:    the archive of a commit, its tree root, and its operations.
 //! Out:   the root before the operations, which must be the commit's `prevData`.
-//! Never: a root from a tree that does not hold what the operations say.
+//! Never: a root from a tree that does not contain the records the operations
+//!        name.
 //!
-//! Only what the operations touch is looked at: a tree that is wrong elsewhere
-//! is found by [`super::walk`], when its repo is read as a whole.
+//! Only the nodes that the operations change are read. Faults elsewhere in the
+//! tree are found by [`super::walk`], when the whole repo is read.
 //!
-//! A host that leaves an operation out of its list, or invents one, gets a
-//! different root here. That is all the proof of loss there is, since relays
-//! send no signal for a gap.
+//! If a host omits or invents an operation, the root differs. This is the only
+//! way to detect lost events, since relays do not report gaps.
 
 use std::sync::Arc;
 
@@ -42,10 +42,10 @@ pub fn invert(blocks: &Car<'_>, root: Cid, ops: &[Op<'_>]) -> Result<Cid, MstErr
     for op in ops {
         match (op.cid, op.prev) {
             (_, Some(prev)) => {
-                edit::put(&mut tree, op.path.as_bytes(), prev, blocks)?;
+                edit::insert(&mut tree, op.path.as_bytes(), prev, blocks)?;
             }
             (Some(_), None) => {
-                edit::take(&mut tree, op.path.as_bytes(), blocks)?;
+                edit::remove(&mut tree, op.path.as_bytes(), blocks)?;
             }
             (None, None) => return Err(MstError::Disagrees("a delete without its record")),
         }
@@ -53,7 +53,7 @@ pub fn invert(blocks: &Car<'_>, root: Cid, ops: &[Op<'_>]) -> Result<Cid, MstErr
     Ok(tree.cid())
 }
 
-/// A path may be touched once in a commit; otherwise the order would matter.
+/// A commit may change a path only once; otherwise the order would matter.
 fn once_each(ops: &[Op<'_>]) -> Result<(), MstError> {
     if ops.len() < 2 {
         return Ok(());

@@ -1,8 +1,8 @@
 //! One node of the tree, in memory and as a block.
 //!
-//! A node holds the keys of one layer; between and around them stand links to
-//! nodes of the layer below. A link is a whole node, or only its CID while
-//! nobody has needed more: a commit carries a few nodes of a large tree.
+//! A node has the keys of one layer, and between and around them links to nodes
+//! of the layer below. A link is a loaded node, or only its CID until the node
+//! is needed: a commit contains a few nodes of a large tree.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,12 +12,12 @@ use crate::cid::Cid;
 
 use super::{MstError, common_prefix, height, is_path};
 
-/// What stands between two keys.
+/// The link between two keys.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Link {
     #[default]
     None,
-    /// Known by name only.
+    /// Not loaded: only the CID is known.
     Stub(Cid),
     Node(Arc<Node>),
 }
@@ -36,11 +36,11 @@ pub(super) struct Node {
     pub(super) layer: u8,
     pub(super) left: Link,
     pub(super) entries: Vec<Entry>,
-    /// Known once computed; a change clears it.
+    /// Computed when it is needed; a change clears it.
     pub(super) cid: OnceLock<Cid>,
 }
 
-// The fixed parts of a node block, in its only order.
+// The fixed parts of a node block, in canonical order.
 const NODE_E: &[u8] = &[0xa2, 0x61, b'e'];
 const ENTRY_K: &[u8] = &[0xa4, 0x61, b'k'];
 const P: &[u8] = &[0x61, b'p'];
@@ -48,10 +48,10 @@ const T: &[u8] = &[0x61, b't'];
 const V: &[u8] = &[0x61, b'v'];
 const L: &[u8] = &[0x61, b'l'];
 
-/// Keys a node gets room for before any has been read.
-const ROOM_MAX: u64 = 16;
+/// Keys allocated before any has been read.
+const PREALLOCATED_MAX: u64 = 16;
 
-/// Where nodes known by name only are read from.
+/// Where the blocks of stubs are read from.
 pub(super) trait Source {
     fn block(&self, cid: &Cid) -> Option<&[u8]>;
 }
@@ -62,17 +62,17 @@ impl Source for Car<'_> {
     }
 }
 
-/// For trees that are wholly in memory.
-pub(super) struct Nowhere;
+/// For trees that are completely in memory.
+pub(super) struct NoBlocks;
 
-impl Source for Nowhere {
+impl Source for NoBlocks {
     fn block(&self, _: &Cid) -> Option<&[u8]> {
         None
     }
 }
 
 impl Link {
-    /// The CID of what is linked.
+    /// The CID of the linked node.
     pub(super) fn cid(&self) -> Option<Cid> {
         match self {
             Link::None => None,
@@ -81,7 +81,7 @@ impl Link {
         }
     }
 
-    /// The linked node, loaded if it was known by name only.
+    /// The linked node, which is loaded if it is a stub.
     pub(super) fn load(
         &mut self,
         layer: u8,
@@ -127,7 +127,7 @@ impl Node {
             .map_or(&self.left, |entry| &entry.right)
     }
 
-    /// The same, to change.
+    /// The same link, mutable.
     #[inline]
     pub(super) fn gap_mut(&mut self, at: usize) -> &mut Link {
         match at
@@ -139,8 +139,8 @@ impl Node {
         }
     }
 
-    /// The node in the gap at `at`, loaded if it was known by name only. Its
-    /// keys must lie between the keys around the gap.
+    /// The node in the gap at `at`, which is loaded if it is a stub. Its keys
+    /// must lie between the keys around the gap.
     #[inline]
     pub(super) fn child(
         &mut self,
@@ -163,7 +163,7 @@ impl Node {
         }
     }
 
-    /// The node's name; computes those of changed nodes below it.
+    /// The node's CID; computes those of changed nodes below it.
     pub(super) fn cid(&self) -> Cid {
         *self.cid.get_or_init(|| Cid::of_cbor(&self.to_block()))
     }
@@ -186,8 +186,8 @@ impl Node {
         writer.into_bytes()
     }
 
-    /// Reads the node named `cid`. `layer` is what its parent says it must
-    /// be; a root is told by its first key.
+    /// Reads the node `cid`. Its parent determines its `layer`; without a
+    /// parent the first key does.
     pub(super) fn read(
         cid: &Cid,
         layer: Option<u8>,
@@ -202,10 +202,11 @@ impl Node {
         let mut raw = RawNode::parse(block)?;
         let stub = |cid: Option<Cid>| cid.map_or(Link::None, Link::Stub);
         let mut key = Vec::with_capacity(64);
-        node.entries.reserve(raw.left.min(ROOM_MAX) as usize);
+        node.entries
+            .reserve(raw.left.min(PREALLOCATED_MAX) as usize);
         while let Some(entry) = raw.next_entry(&mut key)? {
             if !is_path(&key) {
-                return Err(MstError::Malformed("a key that is no record path"));
+                return Err(MstError::Malformed("a key that is not a record path"));
             }
             node.entries.push(Entry {
                 key: key.as_slice().into(),
@@ -218,12 +219,12 @@ impl Node {
         Ok(node)
     }
 
-    /// What a single node can prove of itself: its keys are of its layer.
-    /// Their order was checked on reading.
+    /// Checks a node by itself: its keys belong to its layer. Their order was
+    /// checked while reading.
     fn check(&mut self, layer: Option<u8>) -> Result<(), MstError> {
         match (layer, self.entries.first()) {
             (None, Some(first)) => self.layer = height(&first.key),
-            // The empty repo: a root without keys, which must have no link either.
+            // The empty repo: a root without keys and without a link.
             (None, None) if self.is_empty() => {}
             (None, None) => return Err(MstError::Malformed("a root without keys")),
             (Some(_), None) if self.is_empty() => {
@@ -248,7 +249,7 @@ impl Node {
     }
 }
 
-/// Whether the second key is the greater; true if one of them is absent.
+/// Whether the second key is greater; true if one of them is absent.
 pub(super) fn follows(first: Option<&Entry>, second: Option<&Entry>) -> bool {
     match (first, second) {
         (Some(first), Some(second)) => first.key < second.key,
@@ -256,7 +257,7 @@ pub(super) fn follows(first: Option<&Entry>, second: Option<&Entry>) -> bool {
     }
 }
 
-/// An entry as its block has it.
+/// An entry as it is in the block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RawEntry {
     pub(super) value: Cid,
@@ -284,7 +285,7 @@ impl<'a> RawNode<'a> {
         })
     }
 
-    /// Reads the next entry; `key` holds the key before it and then its own.
+    /// Reads the next entry; `key` contains the previous key and then its own.
     pub(super) fn next_entry(&mut self, key: &mut Vec<u8>) -> Result<Option<RawEntry>, MstError> {
         let Some(left) = self.left.checked_sub(1) else {
             return Ok(None);
@@ -314,15 +315,15 @@ impl<'a> RawNode<'a> {
     }
 }
 
-/// Turns the key before into the next one and checks that it is greater.
-/// A prefix shorter than it could be is let through: the key is no less
-/// certain for it, and a repo must not be lost to its host's thrift.
+/// Turns the previous key into the next one and checks that it is greater.
+/// A prefix that could be longer is accepted: the key is still unambiguous, and
+/// a host's inefficient encoding is no reason to refuse the repo.
 fn next_key(key: &mut Vec<u8>, shared: usize, suffix: &[u8], first: bool) -> Result<(), MstError> {
     if first {
         key.clear();
     }
     let Some(old) = key.get(shared..) else {
-        return Err(MstError::Malformed("a prefix longer than the key before"));
+        return Err(MstError::Malformed("a prefix longer than the previous key"));
     };
     if !first && old >= suffix {
         return Err(MstError::Malformed("keys out of order"));

@@ -1,14 +1,14 @@
-//! A whole tree in memory, for those who write repos.
+//! A whole tree in memory, for writing repos.
 //!
-//! Nodes are shared between clones and copied when one of them changes, so
-//! keeping the tree of an earlier revision costs only what has changed since.
+//! Clones share their nodes, which are copied when one of them changes. So the
+//! tree of an earlier revision costs only the nodes changed since.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::cid::Cid;
 
-use super::node::{Link, Node, Nowhere};
+use super::node::{Link, NoBlocks, Node};
 use super::{MstError, edit, is_path};
 
 /// The records of one repo.
@@ -38,12 +38,12 @@ impl Tree {
         }
     }
 
-    /// Sets the record at `path`; returns the one before.
+    /// Sets the record at `path`; returns the previous one.
     pub fn insert(&mut self, path: &str, record: Cid) -> Result<Option<Cid>, MstError> {
         if !is_path(path.as_bytes()) {
             return Err(MstError::Path);
         }
-        edit::put(&mut self.root, path.as_bytes(), record, &Nowhere)
+        edit::insert(&mut self.root, path.as_bytes(), record, &NoBlocks)
     }
 
     /// Removes the record at `path`; returns it if there was one.
@@ -51,7 +51,7 @@ impl Tree {
         if self.get(path).is_none() {
             return Ok(None);
         }
-        edit::take(&mut self.root, path.as_bytes(), &Nowhere)
+        edit::remove(&mut self.root, path.as_bytes(), &NoBlocks)
     }
 
     /// The CID of the root: what a commit signs as `data`.
@@ -73,19 +73,18 @@ impl Tree {
         records
     }
 
-    /// The node blocks a commit must carry that created, updated or deleted
-    /// `paths` and led to this tree; the root first.
+    /// The node blocks of a commit that created, updated or deleted `paths`
+    /// and resulted in this tree; the root first.
     ///
-    /// They are the nodes on the way to each path and down both sides of it
-    /// to its neighbours. All nodes the commit made are among them, for an
-    /// edit changes no others; and they suffice to undo it, because putting a
-    /// key back cuts the nodes on its way and taking one out joins the nodes
-    /// beside it.
+    /// They are the nodes on the path to each key, and from there down to both
+    /// of its neighbours. An edit changes no other nodes, so these include all
+    /// new ones. They suffice to undo the commit: inserting a key again splits
+    /// nodes on its path, and removing one merges the nodes beside it.
     pub fn proof<'p>(&self, paths: impl IntoIterator<Item = &'p str>) -> Vec<(Cid, Vec<u8>)> {
         let mut nodes = vec![&self.root];
         let mut seen = BTreeSet::from([self.root.cid()]);
         for path in paths {
-            cover(&self.root, path, &mut |node| {
+            visit_around(&self.root, path, &mut |node| {
                 if seen.insert(node.cid()) {
                     nodes.push(node);
                 }
@@ -112,7 +111,7 @@ fn list<'t>(node: &'t Node, records: &mut Vec<(&'t str, Cid)>) {
         list(child, records);
     }
     for entry in &node.entries {
-        let path = std::str::from_utf8(&entry.key).expect("only paths were put in");
+        let path = std::str::from_utf8(&entry.key).expect("only paths were inserted");
         records.push((path, entry.value));
         if let Link::Node(child) = &entry.right {
             list(child, records);
@@ -120,15 +119,15 @@ fn list<'t>(node: &'t Node, records: &mut Vec<(&'t str, Cid)>) {
     }
 }
 
-/// Visits the nodes below `node` on the way to `path` and its neighbours.
-fn cover<'t>(node: &'t Node, path: &str, visit: &mut impl FnMut(&'t Arc<Node>)) {
+/// Visits the nodes below `node` on the path to a key and to its neighbours.
+fn visit_around<'t>(node: &'t Node, path: &str, visit: &mut impl FnMut(&'t Arc<Node>)) {
     let (at, found) = node.find(path.as_bytes());
     if let Link::Node(child) = node.gap(at) {
         visit(child);
-        cover(child, path, visit);
+        visit_around(child, path, visit);
     }
     if found && let Link::Node(child) = node.gap(at + 1) {
         visit(child);
-        cover(child, path, visit);
+        visit_around(child, path, visit);
     }
 }

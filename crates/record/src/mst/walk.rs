@@ -5,8 +5,8 @@
 //! Never: a path twice or out of order; a node of a wrong layer; more records
 //!        than the caller allows; anything after the first error.
 //!
-//! The strict order of paths and the falling layers also bound the work: a
-//! node that is linked twice repeats its keys and ends the walk.
+//! The strict order of paths and the decreasing layers also bound the work: a
+//! node that is linked twice repeats its keys, which ends the walk.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub fn walk<'c, 'a>(blocks: &'c Car<'a>, root: Cid, records_max: usize) -> Walk<
 #[derive(Debug)]
 pub struct Walk<'c, 'a> {
     blocks: &'c Car<'a>,
-    /// What is still to be read, the nearest last.
+    /// The steps still to be done, the next one last.
     pending: Vec<Step>,
     last: Vec<u8>,
     left: usize,

@@ -1,7 +1,7 @@
-//! The fault: where a record breaks its lexicon, and how.
+//! A fault: the path and the reason why a record is invalid.
 //!
-//! Made only when a record is bad, so it may be as wordy as it likes; but it
-//! is kept with the dead record, so what it quotes is cut short.
+//! Faults are rare, so their messages may be long; but they are stored with dead
+//! letters, so quoted values are truncated.
 
 use std::fmt;
 
@@ -10,21 +10,21 @@ use crate::value::Value;
 /// Characters quoted from a record.
 const QUOTE_CHARS_MAX: usize = 80;
 
-/// The first thing wrong with a record.
+/// The first violation found in a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Names of fields and numbers of list items, from the top down.
+    /// Names of fields and indexes of lists, from the top down.
     pub path: Vec<String>,
-    /// What the lexicon asks for.
+    /// The constraint of the lexicon.
     pub expected: String,
-    /// What stands there.
+    /// The value in the record.
     pub received: String,
-    /// All of it in one line.
+    /// Path, constraint and value in one line.
     pub message: String,
 }
 
 impl Fault {
-    /// A fault under construction, made at its place and handed upwards.
+    /// A fault without its path, which callers add.
     #[cold]
     pub(super) fn new(expected: impl Into<String>, received: impl AsRef<str>) -> Box<Self> {
         Box::new(Self {
@@ -32,7 +32,7 @@ impl Fault {
             expected: expected.into(),
             received: match received.as_ref() {
                 "" => "\"\"".to_owned(),
-                text => cut(text),
+                text => truncate(text),
             },
             message: String::new(),
         })
@@ -42,37 +42,37 @@ impl Fault {
     #[cold]
     pub(super) fn of(expected: impl Into<String>, value: &Value<'_>) -> Box<Self> {
         match value {
-            Value::Text(text) => Self::new(expected, format!("\"{}\"", cut(text))),
+            Value::Text(text) => Self::new(expected, format!("\"{}\"", truncate(text))),
             Value::Int(int) => Self::new(expected, int.to_string()),
             Value::Bool(bool) => Self::new(expected, bool.to_string()),
             other => Self::new(expected, other.kind()),
         }
     }
 
-    /// A fault of kind: only the name of what stands there is told.
+    /// A fault that names only the type of the value.
     #[cold]
     pub(super) fn kind(expected: impl Into<String>, value: &Value<'_>) -> Box<Self> {
         Self::new(expected, value.kind())
     }
 
-    /// Called on the way up, so the path grows from its end.
+    /// Adds a step to the path. Callers add theirs last, so the path is reversed.
     #[cold]
     pub(super) fn under(mut self: Box<Self>, step: impl Into<String>) -> Box<Self> {
         self.path.push(step.into());
         self
     }
 
-    /// Turns the path round and writes the message.
+    /// Puts the path in order and writes the message.
     #[cold]
     pub(super) fn finish(mut self) -> Self {
         self.path.reverse();
-        let place = if self.path.is_empty() {
+        let path = if self.path.is_empty() {
             "record".to_owned()
         } else {
             self.path.join(".")
         };
         self.message = format!(
-            "{place}: expected {}, received {}",
+            "{path}: expected {}, received {}",
             self.expected, self.received
         );
         self
@@ -87,7 +87,7 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-fn cut(text: &str) -> String {
+fn truncate(text: &str) -> String {
     match text.char_indices().nth(QUOTE_CHARS_MAX) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),

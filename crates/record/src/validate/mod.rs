@@ -1,15 +1,15 @@
-//! Validation: a record held against the lexicon of its collection.
+//! Validation: checking a record against the lexicon of its collection.
 //!
 //! In:    a collection's name and a record.
-//! Out:   nothing, or the first [`Fault`] with its place in the record.
-//! Never: a panic, an allocation for a good record, a walk deeper than
+//! Out:   nothing, or the first [`Fault`] with its path in the record.
+//! Never: a panic, an allocation for a valid record, recursion deeper than
 //!        [`DEPTH_MAX`], a change to the record.
 //!
-//! What is not described is kept: unknown fields, members of open unions that
-//! nobody loaded, objects of type `unknown`. There the data model alone is
-//! checked, so a record that passes is one that can be written as JSON and
-//! read back as the same record. Known values and defaults are advice to
-//! clients and are not looked at.
+//! Values that are not described are accepted: unknown fields, members of open
+//! unions that were not loaded, objects of type `unknown`. They are checked
+//! against the data model only, so every valid record can be written as JSON and
+//! read as the same record again. Known values and defaults are hints for
+//! clients and are not checked.
 
 mod fault;
 mod scalar;
@@ -24,7 +24,7 @@ use walk::Walk;
 
 impl Catalog {
     /// Checks a record of the collection `nsid`. Without a lexicon for it no
-    /// record is good; ask [`Catalog::describes`] first where that may be.
+    /// record is valid; where that can happen, call [`Catalog::describes`] first.
     pub fn validate(&self, nsid: &str, record: &Value<'_>) -> Result<(), Fault> {
         let Some(collection) = self.collection(nsid) else {
             return Err(Fault::new("a collection with a lexicon", nsid).finish());
@@ -65,7 +65,7 @@ impl Catalog {
             .map_err(|fault| fault.finish())
     }
 
-    /// Checks the answer of a query or procedure.
+    /// Checks the output of a query or procedure.
     pub fn validate_output(&self, nsid: &str, body: &Value<'_>) -> Result<(), Fault> {
         let Some(node) = self.method(nsid).and_then(|method| method.output) else {
             return Err(Fault::new("a method with a described output", nsid).finish());

@@ -1,4 +1,4 @@
-//! Values without parts: numbers, text, bytes and blobs.
+//! Checks of booleans, integers, text, bytes and blobs.
 
 use unicode_segmentation::UnicodeSegmentation;
 
@@ -25,7 +25,7 @@ pub(super) fn integer(rule: &IntegerRule, value: &Value<'_>) -> Checked {
     if !rule.allowed.is_empty() && !rule.allowed.contains(int) {
         return Err(Fault::of(one_of(&rule.allowed), value));
     }
-    if !rule.range.hold(*int) {
+    if !rule.range.contains(*int) {
         let expected = match (rule.range.min, rule.range.max) {
             (i64::MIN, max) => format!("integer of at most {max}"),
             (min, i64::MAX) => format!("integer of at least {min}"),
@@ -41,10 +41,10 @@ pub(super) fn text(rule: &TextRule, value: &Value<'_>) -> Checked {
         return Err(Fault::kind("string", value));
     };
     let length = text.len();
-    if !rule.length.hold(length) {
+    if !rule.length.contains(length) {
         return Err(amount("string", rule.length, length, "bytes"));
     }
-    if !graphemes_hold(rule.graphemes, text) {
+    if !graphemes_fit(rule.graphemes, text) {
         let count = text.graphemes(true).count();
         return Err(amount("string", rule.graphemes, count, "graphemes"));
     }
@@ -64,24 +64,24 @@ fn bad_format(format: Format, value: &Value<'_>) -> Box<Fault> {
     Fault::of(format!("string of format {}", format.name()), value)
 }
 
-/// Counts graphemes only if nothing cheaper decides. A grapheme has at least
+/// Counts graphemes only if no cheaper count decides. A grapheme has at least
 /// one character, a character at least one byte.
-fn graphemes_hold(bounds: Bounds, text: &str) -> bool {
-    let at_least_is_clear = bounds.min == 0;
-    if at_least_is_clear && text.len() <= bounds.max {
+fn graphemes_fit(bounds: Bounds, text: &str) -> bool {
+    let no_minimum = bounds.min == 0;
+    if no_minimum && text.len() <= bounds.max {
         return true;
     }
     if text.len() < bounds.min {
         return false;
     }
     if text.is_ascii() && !text.contains('\r') {
-        return bounds.hold(text.len());
+        return bounds.contains(text.len());
     }
-    if at_least_is_clear && text.chars().count() <= bounds.max {
+    if no_minimum && text.chars().count() <= bounds.max {
         return true;
     }
     let enough = bounds.max.saturating_add(1);
-    bounds.hold(text.graphemes(true).take(enough).count())
+    bounds.contains(text.graphemes(true).take(enough).count())
 }
 
 pub(super) fn token(name: &str, value: &Value<'_>) -> Checked {
@@ -93,14 +93,14 @@ pub(super) fn token(name: &str, value: &Value<'_>) -> Checked {
 
 pub(super) fn bytes(length: Bounds, value: &Value<'_>) -> Checked {
     match value {
-        Value::Bytes(bytes) if length.hold(bytes.len()) => Ok(()),
+        Value::Bytes(bytes) if length.contains(bytes.len()) => Ok(()),
         Value::Bytes(bytes) => Err(amount("bytes", length, bytes.len(), "bytes")),
         _ => Err(Fault::kind("bytes", value)),
     }
 }
 
-/// A blob; or one of the first months of the network, which had only the
-/// CID in text and no size. Such records are still in repositories.
+/// A blob, also in the network's first blob format, with the CID as text and
+/// without a size. Repositories still contain such records.
 pub(super) fn blob(rule: &BlobRule, value: &Value<'_>) -> Checked {
     let Value::Map(fields) = value else {
         return Err(Fault::kind("blob", value));
@@ -133,7 +133,7 @@ pub(super) fn blob(rule: &BlobRule, value: &Value<'_>) -> Checked {
     }
 }
 
-/// A fault about how much of something there is.
+/// A fault of a length or a count.
 #[cold]
 pub(super) fn amount(what: &str, bounds: Bounds, amount: usize, unit: &str) -> Box<Fault> {
     let expected = match (bounds.min, bounds.max) {

@@ -2,12 +2,12 @@
 //
 //   node compare.mjs <validate binary> <folder with node_modules/@atproto/lexicon> <lexicon folder>... [--seed=1] [--count=20000]
 //
-// Good records of many collections are mutated at random, also with what only
-// an enemy would write (the seed is printed); both validators judge them, and
-// every disagreement is shown with the reason each side gives. Disagreements we
-// want are listed in `agreed`; any other makes the exit code 1. The binary is
+// Valid records of many collections are mutated at random, also into hostile
+// ones (the seed is printed). Both validators check them, and every disagreement
+// is printed with both reasons. Intended differences are listed in `agreed`; any
+// other makes the exit code 1. The binary is
 // `cargo build -p record --example validate`; `tests/clients/install` prints
-// the folder that holds the package.
+// the folder of the package.
 
 import { spawnSync } from 'node:child_process'
 import { readdirSync, readFileSync, statSync } from 'node:fs'
@@ -25,22 +25,22 @@ const count = Number(options.count ?? 20000)
 // What we do differently on purpose: [what the reference says, what we say, why].
 // `null` matches a side that accepts.
 const agreed = [
-  [null, /format language/, 'the vectors want a primary language of two or three lower-case letters, and no variant twice'],
-  [null, /mimeType: expected one of|size: expected integer of at most/, 'the reference does not look at accept and maxSize'],
+  [null, /format language/, 'the published vectors require a primary language of two or three lower-case letters, and no variant twice'],
+  [null, /mimeType: expected one of|size: expected integer of at most/, 'the reference does not check accept and maxSize'],
   [null, /^JSON outside the data model/, 'the reference leaves a malformed link, blob or $type as a plain object'],
-  [null, /format at-uri, received ".*(%|#|\/")/, 'the vectors take no percent sign, no fragment and no slash at the end'],
-  [null, /format cid, received "Qm/, 'the vectors take no CID of version 0'],
+  [null, /format at-uri, received ".*(%|#|\/")/, 'the published vectors accept no percent sign, no fragment and no slash at the end'],
+  [null, /format cid, received "Qm/, 'the published vectors accept no CID of version 0'],
   [null, /format uri, received "[^a-z]/i, 'a scheme begins with a letter'],
   [null, /expected object with \$type, received blob/, 'a blob with further fields is a plain object to the reference'],
-  [null, /format uri, received .*\\?u?\x00/, 'the reference takes control characters in a URI'],
-  [null, /format datetime, received "\d{4}.\d\d-|format datetime, received "\d{4}-\d\d.\d\d/, 'the reference takes other separators in a date'],
-  [null, /^not JSON: .*hex escape/, 'half a character is no text, in JSON as in CBOR'],
-  [/^Invalid key: __proto__$/, null, 'a danger to JavaScript alone; the data model has no forbidden keys'],
-  [/must be a uri$/, null, 'the vectors take schemes with points and hyphens, and an empty authority'],
-  [/must be a cid string$/, null, 'the vectors take CIDs of any base and length, so only letters are checked'],
-  [/must be an valid atproto datetime/, null, 'the vectors take many digits of fraction with any zone'],
+  [null, /format uri, received .*\\?u?\x00/, 'the reference accepts control characters in a URI'],
+  [null, /format datetime, received "\d{4}.\d\d-|format datetime, received "\d{4}-\d\d.\d\d/, 'the reference accepts other separators in a date'],
+  [null, /^not JSON: .*hex escape/, 'a lone surrogate is not text, in JSON or in CBOR'],
+  [/^Invalid key: __proto__$/, null, 'dangerous in JavaScript only; the data model has no forbidden keys'],
+  [/must be a uri$/, null, 'the published vectors accept schemes with points and hyphens, and an empty authority'],
+  [/must be a cid string$/, null, 'the published vectors accept CIDs of any base and length, so only characters are checked'],
+  [/must be an valid atproto datetime/, null, 'the published vectors accept many digits of fraction with any zone'],
   [/should be a blob ref$/, null, 'further fields in a blob are kept, as in any object'],
-  [/only have one hash segment$|without anchor: #|Unexpected end of data$|Non-base32 character$|multibase decoder must be provided$/, null, 'the reference throws at a strange $type or CID where anything may stand'],
+  [/only have one hash segment$|without anchor: #|Unexpected end of data$|Non-base32 character$|multibase decoder must be provided$/, null, 'the reference throws on an invalid $type or CID where any value is allowed'],
 ]
 
 let state = BigInt(seed) * 0x9e3779b97f4a7c15n + 1n

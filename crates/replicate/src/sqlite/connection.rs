@@ -24,6 +24,17 @@ pub(super) const MMAP_BYTES_MAX: i64 = 16 << 30;
 /// for it among these first.
 const CHECKPOINT_PAGES: i64 = 12_000;
 
+/// Bytes of the write-ahead log above which it is emptied when nothing is written. SQLite copies it into the file by
+/// itself, but begins it anew only in a moment without readers.
+pub(super) const WAL_BYTES_MAX: u64 = if cfg!(debug_assertions) {
+    1 << 20
+} else {
+    256 << 20
+};
+
+/// How long readers of it are waited for.
+const READERS_WAIT_MS_MAX: u64 = 100;
+
 /// A connection to the file.
 pub(super) fn open(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
@@ -36,10 +47,21 @@ pub(super) fn open(path: &Path) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "cache_size", -65_536)?;
     connection.pragma_update(None, "temp_store", "memory")?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    connection.pragma_update(None, "journal_size_limit", WAL_BYTES_MAX.cast_signed())?;
     connection.pragma_update(None, "mmap_size", MMAP_BYTES_MAX)?;
     // What is bound changes no plan here, so a statement need not be planned again for it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
+}
+
+/// Empties the write-ahead log; false if somebody still reads it.
+pub(super) fn empty_wal(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.busy_timeout(Duration::from_millis(READERS_WAIT_MS_MAX))?;
+    let busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+        row.get::<_, i64>(0)
+    });
+    connection.busy_timeout(Duration::from_millis(BUSY_MS_MAX))?;
+    Ok(busy? == 0)
 }
 
 /// Bytes of the file that are in use.

@@ -10,10 +10,11 @@
 //! waits. So a single append commits at once, and what arrives during a commit is the next
 //! group. Each job of a group has a savepoint, which undoes a job that fails and no other.
 
+use super::connection::{self, WAL_BYTES_MAX};
 use super::moment::Moment;
 use super::remembered::Remembered;
 use super::tail::Tail;
-use super::{SqliteLog, passing};
+use super::{SqliteLog, Writer, passing};
 use crate::metrics as names;
 use blocklog::store::StoreError;
 use metrics::{counter, gauge};
@@ -210,6 +211,27 @@ impl SqliteLog {
             .ok_or_else(|| StoreError::Passing("too many bytes wait to be appended".into()).into())
     }
 
+    /// Empties the write-ahead log if it is too large, and grew since that was tried in vain.
+    fn shorten(&self, writer: &mut Writer) {
+        let wal = || {
+            let mut path = self.path.clone().into_os_string();
+            path.push("-wal");
+            std::fs::metadata(path).map_or(0, |file| file.len())
+        };
+        let bytes = wal();
+        gauge!(names::LOG_WAL_BYTES).set(bytes as f64);
+        if bytes <= WAL_BYTES_MAX.max(writer.wal_tried) {
+            return;
+        }
+        let emptied = connection::empty_wal(&writer.connection);
+        let left = wal();
+        gauge!(names::LOG_WAL_BYTES).set(left as f64);
+        writer.wal_tried = match emptied {
+            Ok(true) => 0,
+            Ok(false) | Err(_) => left + WAL_BYTES_MAX / 8,
+        };
+    }
+
     /// Run the jobs that wait, group by group, until none waits. Blocks.
     fn lead(&self) {
         let mut lead = Lead(Some(&self.group));
@@ -218,6 +240,7 @@ impl SqliteLog {
             let mut writer = self.writer.lock();
             let mut jobs = self.group.take();
             if jobs.is_empty() {
+                self.shorten(&mut writer);
                 break;
             }
             let committed = self.transact_in(&mut writer, |moment, known| {

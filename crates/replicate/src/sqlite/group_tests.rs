@@ -142,3 +142,29 @@ fn a_group_that_panics_leaves_nothing_and_the_next_goes_on() {
     let appended = log.grouped_here(1, job(request("f", 1, "y"))).unwrap();
     assert_eq!(appended.positions, [1]);
 }
+
+#[test]
+fn the_write_ahead_log_is_emptied_above_its_limit_as_soon_as_readers_allow_it() {
+    use crate::sqlite::connection::WAL_BYTES_MAX;
+    let (directory, log) = log();
+    let file = directory.path().join("log.db-wal");
+    let bytes = || std::fs::metadata(&file).map_or(0, |file| file.len());
+    let reader = rusqlite::Connection::open(directory.path().join("log.db")).unwrap();
+    let look = "BEGIN; SELECT count(*) FROM sqlite_schema";
+    reader.execute_batch(look).unwrap();
+    let data = "x".repeat(50_000);
+    let mut sequence = 0;
+    let mut append = || {
+        sequence += 1;
+        let one = job(request("f", sequence, &data));
+        log.grouped_here(1, one).unwrap();
+    };
+    while bytes() < 2 * WAL_BYTES_MAX {
+        append();
+    }
+    reader.execute_batch("ROLLBACK").unwrap();
+    for _ in 0..10 {
+        append();
+    }
+    assert!(bytes() <= WAL_BYTES_MAX, "{} bytes", bytes());
+}

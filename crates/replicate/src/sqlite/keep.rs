@@ -8,8 +8,9 @@ use super::moment::{Moment, Place};
 use super::row::{hash, number, signed};
 use super::space::{FeedRow, SpaceRow};
 use blocklog::block::{Block, Hash};
+use blocklog::limits::BLOCK_BYTES;
 use blocklog::page::Selection;
-use blocklog::store::{EVICTED_REMEMBERED_MAX, Keep, Subscription};
+use blocklog::store::{Crowded, EVICTED_REMEMBERED_MAX, Keep, Subscription, SubscriptionsMax};
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
 /// Blocks looked at together to find the first that is young enough.
@@ -143,20 +144,26 @@ pub(super) fn subscribe(
     space: &SpaceRow,
     subscription: &Subscription,
     now_ms: u64,
-    subscriptions_max: u64,
-) -> Result<bool> {
+    max: SubscriptionsMax,
+) -> Result<Option<Crowded>> {
     let id = space.private_id;
     let sql = "DELETE FROM subscriptions WHERE spacePrivateId = ?1 AND expiresAt <= ?2";
     connection
         .prepare_cached(sql)?
         .execute(params![id, signed(now_ms)])?;
-    let renewed = find_subscription(connection, id, &subscription.id)?.is_some();
-    let sql = "SELECT count(*) FROM subscriptions WHERE spacePrivateId = ?1";
-    let live = connection
+    let sql = "SELECT count(*), coalesce(sum(?3 + coalesce(octet_length(feedIds), 0) \
+               + coalesce(octet_length(feedNamespace), 0)), 0) \
+               FROM subscriptions WHERE spacePrivateId = ?1 AND subscriptionId <> ?2";
+    let values = params![id, subscription.id, signed(BLOCK_BYTES)];
+    let (others, bytes) = connection
         .prepare_cached(sql)?
-        .query_row([id], |row| number(row, 0))?;
-    if !renewed && live >= subscriptions_max {
-        return Ok(false);
+        .query_row(values, |row| Ok((number(row, 0)?, number(row, 1)?)))?;
+    if others >= max.count {
+        return Ok(Some(Crowded::Count));
+    }
+    let bytes = bytes.saturating_add(subscription.bytes());
+    if space.bytes.saturating_add(bytes) > max.bytes {
+        return Ok(Some(Crowded::Bytes));
     }
     let (feeds, namespace) = match &subscription.selection {
         Selection::Space => (None, None),
@@ -173,7 +180,7 @@ pub(super) fn subscribe(
         namespace
     ];
     connection.prepare_cached(sql)?.execute(values)?;
-    Ok(true)
+    Ok(None)
 }
 
 pub(super) fn find_subscription(

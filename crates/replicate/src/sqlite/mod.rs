@@ -48,8 +48,8 @@ use blocklog::page::{Gather, Page, PageMax, Selection, Start};
 use blocklog::replica::{Acknowledged, Adopted, Lane, Mode, Pulled, Target, Upstream, set_lane};
 use blocklog::signature::Author;
 use blocklog::store::{
-    AppendError, FeedName, FeedState, Keep, LogStore, ReplicaStore, Role, SpaceState, StoreError,
-    Subscription,
+    AppendError, Crowded, FeedName, FeedState, Keep, LogStore, ReplicaStore, Role, SpaceState,
+    StoreError, Subscription, SubscriptionsMax,
 };
 use group::Group;
 use learn::Learner;
@@ -101,6 +101,8 @@ struct Writer {
     connection: Connection,
     known: Remembered,
     slices: Slices,
+    /// The size at which the write-ahead log is to be emptied, where that was tried in vain.
+    wal_tried: u64,
 }
 
 impl SqliteLog {
@@ -126,6 +128,7 @@ impl SqliteLog {
                 connection: writer,
                 known: Remembered::default(),
                 slices: Slices::default(),
+                wal_tried: 0,
             }),
             tail: Tail::new(tail_blocks_max),
             readers: Mutex::new(Vec::new()),
@@ -401,10 +404,10 @@ impl LogStore for SqliteLog {
         space: &str,
         subscription: &Subscription,
         now_ms: u64,
-        subscriptions_max: u64,
-    ) -> Result<bool, StoreError> {
+        max: SubscriptionsMax,
+    ) -> Result<Option<Crowded>, StoreError> {
         self.change(space, |connection, row| {
-            keep::subscribe(connection, &row, subscription, now_ms, subscriptions_max)
+            keep::subscribe(connection, &row, subscription, now_ms, max)
         })
     }
 

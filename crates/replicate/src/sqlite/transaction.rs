@@ -44,6 +44,7 @@ impl SqliteLog {
             connection,
             known: remembered,
             slices,
+            ..
         } = writer;
         // Nothing is remembered of a transaction that panics.
         let mut known = std::mem::take(remembered);

@@ -18,6 +18,8 @@ mod reply;
 mod stream;
 
 use super::access::Caller;
+use super::body::{self, NoBody};
+use super::client_memory::ClientMemory;
 use super::log::Log;
 use super::settings::{Right, WritersSetting};
 use super::sqlite::Remembered;
@@ -71,7 +73,10 @@ async fn dispatch(log: Log, request: Request<Body>) -> Result<Reply, Refusal> {
         let Parameters { from, cursor, live } = parameters;
         let question = Question { path, from, cursor };
         return match live.as_deref() {
-            None => blocking(move || read::catch_up(&log, &question, &headers)).await,
+            None => {
+                let work = log.clone();
+                blocking(&work, move || read::catch_up(&log, &question, &headers)).await
+            }
             Some(_) if from.is_none() => Err(Refusal::bad("a live read needs an offset")),
             Some("long-poll") => read::long_poll(log, question).await,
             Some("sse") => events::events(log, question).await,
@@ -79,14 +84,19 @@ async fn dispatch(log: Log, request: Request<Body>) -> Result<Reply, Refusal> {
         };
     }
     let body_bytes_max = log.limits().block_bytes_max;
-    let body = super::body::read(request.into_body(), body_bytes_max).await;
-    let body = body
-        .map_err(|_| Refusal::status(StatusCode::PAYLOAD_TOO_LARGE, "block_bytes_max is passed"))?;
+    let memory = request.extensions().get::<ClientMemory>().cloned();
+    let upload = body::read(request.into_body(), body_bytes_max, memory.as_ref()).await;
+    let upload = upload.map_err(|problem| match problem {
+        NoBody::NoRoom => unavailable(),
+        _ => Refusal::status(StatusCode::PAYLOAD_TOO_LARGE, "block_bytes_max is passed"),
+    })?;
+    let (body, _reservation) = (upload.bytes, upload.reservation);
     if method == Method::POST {
         admit(&log)?;
         return append::post(&log, path, headers, body).await;
     }
-    blocking(move || match method {
+    let work = log.clone();
+    blocking(&work, move || match method {
         Method::HEAD => read::head(&log, &path),
         Method::PUT => {
             admit(&log)?;
@@ -154,16 +164,17 @@ pub(super) fn end_expired(log: &Log) -> Result<(), StoreError> {
 }
 
 /// Run `work` on a thread that may wait for the disk.
-async fn blocking(
-    work: impl FnOnce() -> Result<Reply, Refusal> + Send + 'static,
-) -> Result<Reply, Refusal> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| {
-        Err(Refusal::status(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the log is not available now",
-        ))
-    })
+async fn blocking<T: Send + 'static>(
+    log: &Log,
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let done = log.reading(work).await;
+    done.unwrap_or_else(|| Err(unavailable()))
+}
+
+fn unavailable() -> Refusal {
+    let told = "the log is not available now";
+    Refusal::status(StatusCode::SERVICE_UNAVAILABLE, told)
 }
 
 /// `DELETE`. Blocks.

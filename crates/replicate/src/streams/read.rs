@@ -320,14 +320,8 @@ pub(super) async fn long_poll(log: Log, question: Question) -> Result<Reply, Ref
 
 /// Read a piece on a thread that may wait for the disk.
 pub(super) async fn read(log: &Log, path: &str, from: From) -> Result<Piece, Refusal> {
-    let (log, path) = (log.clone(), path.to_owned());
-    let done = tokio::task::spawn_blocking(move || piece(&log, &path, from)).await;
-    done.unwrap_or_else(|_| {
-        Err(Refusal::status(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the log is not available now",
-        ))
-    })
+    let (reader, path) = (log.clone(), path.to_owned());
+    super::blocking(log, move || piece(&reader, &path, from)).await
 }
 
 /// What a query string says.

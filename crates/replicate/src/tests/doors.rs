@@ -55,6 +55,26 @@ async fn streams_are_written_only_where_everybody_may_write() {
     assert_eq!(last, StatusCode::TOO_MANY_REQUESTS.as_u16());
 }
 
+/// nginx holds an answer back until a buffer is full, unless it is told not to.
+#[tokio::test]
+async fn events_of_a_stream_ask_a_proxy_not_to_hold_them_back() {
+    let server = serve(LogSettings::open()).await;
+    assert_eq!(server.stream("PUT", "a", "", "hello").await, 201);
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    let ask = b"GET /v1/stream/a?offset=-1&live=sse HTTP/1.1\r\nhost: log\r\n\r\n";
+    socket.write_all(ask).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(socket.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap().to_lowercase();
+    assert!(
+        head.contains("\r\ncontent-type: text/event-stream\r\n"),
+        "{head}"
+    );
+    assert!(head.contains("\r\nx-accel-buffering: no\r\n"), "{head}");
+}
+
 #[tokio::test]
 async fn the_streams_own_space_is_written_by_streams_alone() {
     let server = serve(LogSettings::open()).await;
@@ -514,4 +534,62 @@ async fn appends_and_posts_to_streams_in_flight_share_one_transaction() {
     assert_eq!(server.append(2).await.0, 200);
     assert_eq!(server.stream("POST", "a", "", "hi").await, 204);
     assert_eq!(server.log.store().transactions() - before, 2);
+}
+
+#[tokio::test]
+async fn who_may_only_read_sends_no_more_than_a_question() {
+    let server = serve(LogSettings {
+        append: Who::Token,
+        ..LogSettings::open()
+    })
+    .await;
+    let bytes_max = server.log.limits().request_bytes_max;
+    let long = json!({"requestId": 1, "more": "x".repeat(bytes_max)});
+    for kind in ["query", "subscribe", "list", "unknown"] {
+        let (status, answer) = server.ask(kind, &long).await;
+        assert_eq!(status, 413, "{kind}: {answer}");
+    }
+    let url = format!("ws://{}/log/space", server.address);
+    let (mut socket, _) = tokio_tungstenite::connect_async(url.as_str())
+        .await
+        .unwrap();
+    socket.send(Message::text(long.to_string())).await.unwrap();
+    let close = socket.next().await.unwrap().unwrap();
+    let Message::Close(Some(frame)) = close else {
+        panic!("{close:?}");
+    };
+    assert_eq!(u16::from(frame.code), 1009);
+    // Whoever may append sends as much on a socket of its own.
+    let request = crate::peer::request(&url, Some("all")).unwrap();
+    let (mut socket, _) = tokio_tungstenite::connect_async(request).await.unwrap();
+    let mut append = long;
+    append["type"] = "append".into();
+    append["blocks"] = json!([block("01H1", 1)]);
+    socket
+        .send(Message::text(append.to_string()))
+        .await
+        .unwrap();
+    let answer = socket.next().await.unwrap().unwrap();
+    let answer: Value = serde_json::from_str(answer.to_text().unwrap()).unwrap();
+    assert_eq!(answer["positions"], json!([1]), "{answer}");
+}
+
+#[tokio::test]
+async fn feeds_named_together_have_few_bytes() {
+    let server = serve(LogSettings::open()).await;
+    server.append(1).await;
+    let limits = server.log.limits();
+    let of_bytes = |bytes: usize| -> Vec<String> {
+        let ids = 0..bytes / limits.id_bytes_max;
+        ids.map(|id| format!("{id:0width$}", width = limits.id_bytes_max))
+            .collect()
+    };
+    for (bytes, expected) in [
+        (limits.feed_ids_bytes_max, 200),
+        (limits.feed_ids_bytes_max + limits.id_bytes_max, 413),
+    ] {
+        let message = json!({"requestId": 1, "feedIds": of_bytes(bytes)});
+        let (status, answer) = server.ask("subscribe", &message).await;
+        assert_eq!(status, expected, "{answer}");
+    }
 }

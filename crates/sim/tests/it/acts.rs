@@ -55,13 +55,14 @@ fn subjects(world: &World, did: &str) -> Vec<String> {
     let records = world.model().records();
     records
         .filter(|(_, fact)| fact.did == did && fact.collection == FOLLOW)
-        .filter_map(|(_, fact)| fact.subject.clone())
+        .filter_map(|(_, fact)| fact.text("subject").map(str::to_owned))
         .collect()
 }
 
 fn subject(world: &World, did: &str, op: &Operation) -> String {
     let uri = format!("at://{did}/{FOLLOW}/{}", op.rkey);
-    world.model().record(&uri).unwrap().subject.clone().unwrap()
+    let fact = world.model().record(&uri).unwrap();
+    fact.text("subject").unwrap().to_owned()
 }
 
 #[test]

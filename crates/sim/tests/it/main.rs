@@ -4,6 +4,7 @@
 mod acts;
 mod client;
 mod faults;
+mod feed;
 mod jetstream;
 mod labels;
 mod model;

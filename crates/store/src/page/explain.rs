@@ -15,6 +15,7 @@ use decide::batch::{Fault, Stage};
 use decide::derived::{Placed, unpack};
 use decide::ids::{DeadId, FollowId, IndexId, KeyId, Micros, RecordId};
 use decide::rows::{Account, Dead, Follow, Member, Parked};
+use decide::table::damaged;
 use decide::value::{Cell as _, Value};
 use decide::version::State;
 
@@ -286,7 +287,7 @@ fn group(
         .take_while(|(at, member)| *at == 0 || !member.first)
         .map(|(_, member)| member)
     {
-        for key in unpack(&member.keys) {
+        for key in unpack(&member.keys).ok_or(damaged::<Member>("keys"))? {
             if !keys.contains(&key) {
                 keys.push(key);
             }

@@ -9,7 +9,7 @@ use std::collections::{HashSet, VecDeque};
 use decide::derived::unpack;
 use decide::ids::{IndexId, KeyId, Micros, RecordId, SortId};
 use decide::rows::{Recent, Sorted};
-use decide::table::Row as _;
+use decide::table::{Row as _, damaged};
 use decide::value::{Cell, Value};
 
 use super::place::{Place, uri};
@@ -294,7 +294,7 @@ impl Stream<'_> {
             Way::Walk(wanted) => {
                 for recent in rows.typed::<Recent>()? {
                     let place = (recent.time_us, recent.tail);
-                    let keys = unpack(&recent.keys);
+                    let keys = unpack(&recent.keys).ok_or(damaged::<Recent>("keys"))?;
                     self.before = Some(place.clone());
                     if keys.iter().any(|key| wanted.contains(key)) {
                         passing.push((place, recent.record));

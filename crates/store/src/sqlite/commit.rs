@@ -8,7 +8,7 @@ use decide::writes::{Wake, Writes};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::load::Bound;
-use super::{schema, statement};
+use super::{outbox, statement};
 use crate::error::StoreError;
 
 /// Writes everything; returns the position of the last change.
@@ -33,17 +33,7 @@ pub(super) fn write(connection: &Connection, writes: &Writes) -> Result<Position
             &[source.to_value(), cursor.to_value()],
         )?;
     }
-    let mut head = schema::head(connection)?;
-    let mut outbox = connection.prepare_cached("INSERT INTO outbox (n, change) VALUES (?1, ?2)")?;
-    for change in &writes.changes {
-        head.n += 1;
-        let text =
-            serde_json::to_string(change).map_err(|error| StoreError::Engine(error.to_string()))?;
-        outbox.execute((head.n, text))?;
-    }
-    let mut statement = connection.prepare_cached("UPDATE head SET n = ?1")?;
-    statement.execute([head.n])?;
-    Ok(head)
+    outbox::append(connection, &writes.changes)
 }
 
 fn put(connection: &Connection, table: &Table, row: &[Value]) -> Result<(), StoreError> {

@@ -50,14 +50,14 @@ pub(super) fn cell(value: ValueRef<'_>) -> Result<Value, StoreError> {
 fn append(
     statement: &mut Statement<'_>,
     parameters: &[Value],
-    found: &mut Rows,
+    found: &mut impl Extend<Value>,
 ) -> Result<(), StoreError> {
     let width = statement.column_count();
     let bound = rusqlite::params_from_iter(parameters.iter().map(Bound));
     let mut rows = statement.query(bound)?;
     while let Some(row) = rows.next()? {
         for at in 0..width {
-            found.push(cell(row.get_ref(at)?)?);
+            found.extend([cell(row.get_ref(at)?)?]);
         }
     }
     Ok(())
@@ -88,7 +88,7 @@ pub(super) fn read(connection: &Connection, wants: &Wants) -> Result<Loaded, Sto
             table: table(scan.table)?,
             index: scan.index,
             prefix: scan.prefix.clone(),
-            after: Vec::new(),
+            after: scan.after.clone(),
             inclusive: false,
             descending: false,
             max: scan.max,
@@ -98,6 +98,14 @@ pub(super) fn read(connection: &Connection, wants: &Wants) -> Result<Loaded, Sto
             .iter()
             .flat_map(|rows| rows.iter().map(<[Value]>::to_vec));
         loaded.scans.insert(scan.clone(), rows.collect());
+    }
+    for id in &wants.keys {
+        let name = text(connection, "key_name", id.0)?;
+        loaded.keys.extend(name.map(|name| (*id, name)));
+    }
+    for id in &wants.collections {
+        let name = text(connection, "collection_name", id.0)?;
+        loaded.collections.extend(name.map(|name| (*id, name)));
     }
     Ok(loaded)
 }
@@ -128,6 +136,22 @@ pub(super) fn ranges(connection: &Connection, ranges: &[Range]) -> Result<Vec<Ro
             append(&mut statement, &parameters(range), &mut rows)?;
             found.push(rows);
         }
+    }
+    Ok(found)
+}
+
+/// Only the columns of the orders and of the primary keys.
+pub(super) fn keys(
+    connection: &Connection,
+    ranges: &[Range],
+) -> Result<Vec<Vec<Vec<Value>>>, StoreError> {
+    let mut found = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        let width = range.all_columns().len();
+        let mut statement = connection.prepare_cached(&statement::keys(range))?;
+        let mut cells = Vec::new();
+        append(&mut statement, &parameters(range), &mut cells)?;
+        found.push(cells.chunks_exact(width).map(<[Value]>::to_vec).collect());
     }
     Ok(found)
 }

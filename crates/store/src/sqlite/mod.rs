@@ -2,13 +2,16 @@
 //!
 //! One connection writes, others read; a reader sees the last commit and
 //! waits for nobody (WAL). The statements for every table are made from its
-//! declaration (`statement`). A position's epoch changes when a file is
-//! opened whose last user did not close it, since a transaction that consumers
-//! saw may have been lost with the machine.
+//! declaration (`statement`). Several processes may have the file open; see
+//! `epoch` for what that means to positions. Consumers of changes have a
+//! connection of their own, so nobody who reads pages delays them.
 
 mod commit;
+mod epoch;
 mod load;
 mod newest;
+mod outbox;
+mod readers;
 mod schema;
 mod statement;
 
@@ -16,63 +19,88 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use decide::change::Change;
 use decide::ids::{CollectionId, KeyId, Micros, Position, RecordId};
+use decide::value::Value;
 use decide::wants::{Loaded, Names, Wants};
 use decide::writes::Writes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rusqlite::{Connection, TransactionBehavior};
 
+use self::readers::{Reader, Readers};
 use crate::error::StoreError;
 use crate::port::{Asked, Candidate, Changed, Newest, Range, Rows, Snapshot, Store, Stored, Unit};
 
-/// Idle connections that are kept for readers.
-const IDLE_READERS_MAX: usize = 8;
 /// How long a statement waits for another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a commit of another process may be unknown to those who wait for changes.
+const NOTICE_MAX: Duration = Duration::from_millis(20);
+
+/// What an operator may set.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Pages that are read at once; whoever comes after them waits.
+    pub readers_max: usize,
+    /// How long they wait.
+    pub reader_wait_max: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            readers_max: 16,
+            reader_wait_max: Duration::from_secs(5),
+        }
+    }
+}
 
 /// A store in one file.
 #[derive(Debug)]
 pub struct Sqlite {
     path: PathBuf,
     writer: Mutex<Connection>,
-    readers: Mutex<Vec<Connection>>,
-    /// The last position that was committed, for those who wait for it.
-    head: Mutex<Position>,
+    readers: Readers,
+    /// The connection of those who consume changes.
+    consumer: Mutex<Connection>,
+    /// Held to look whether there are changes, and to say that there are.
+    commits: Mutex<()>,
     committed: Condvar,
+    lock: epoch::Lock,
 }
 
 impl Sqlite {
     /// Opens a store, or makes one.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let writer = connect(path)?;
-        schema::prepare(&writer)?;
-        let head = schema::head(&writer)?;
+        Self::open_with(path, Settings::default())
+    }
+
+    /// The same with settings of the operator.
+    pub fn open_with(path: &Path, settings: Settings) -> Result<Self, StoreError> {
+        let mut writer = connect(path)?;
+        // A position of a new epoch must not be lost.
+        writer.pragma_update(None, "synchronous", "FULL")?;
+        let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        schema::prepare(&tx)?;
+        let lock = epoch::Lock::open(&tx, path)?;
+        tx.commit()?;
+        writer.pragma_update(None, "synchronous", "NORMAL")?;
         Ok(Self {
             path: path.to_owned(),
             writer: Mutex::new(writer),
-            readers: Mutex::default(),
-            head: Mutex::new(head),
+            readers: Readers::new(settings),
+            consumer: Mutex::new(connect(path)?),
+            commits: Mutex::new(()),
             committed: Condvar::new(),
+            lock,
         })
     }
 
-    /// Marks the file as closed in order; the next opening continues its epoch.
+    /// Leaves the file in order: if nobody else has it open, the next opening continues its epoch.
     pub fn close(self) -> Result<(), StoreError> {
-        Ok(schema::close(&self.writer.lock())?)
-    }
-
-    fn reader(&self) -> Result<Reader<'_>, StoreError> {
-        let idle = self.readers.lock().pop();
-        let connection = match idle {
-            Some(connection) => connection,
-            None => connect(&self.path)?,
-        };
-        Ok(Reader {
-            store: self,
-            connection: Some(connection),
-            position: Position::default(),
-        })
+        let mut writer = self.writer.into_inner();
+        writer.pragma_update(None, "synchronous", "FULL")?;
+        let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        self.lock.close(&tx)?;
+        Ok(tx.commit()?)
     }
 }
 
@@ -128,7 +156,7 @@ impl Store for Sqlite {
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, StoreError> {
-        let mut reader = self.reader()?;
+        let mut reader = self.readers.get(&self.path)?;
         reader.connection()?.execute_batch("BEGIN")?;
         // The first read of a transaction decides which moment it sees.
         reader.position = schema::head(reader.connection()?)?;
@@ -136,48 +164,31 @@ impl Store for Sqlite {
     }
 
     fn changes(&self, after: Position, max_bytes: usize) -> Result<Vec<Changed>, StoreError> {
-        let reader = self.reader()?;
-        let connection = reader.connection()?;
-        let head = schema::head(connection)?;
-        let trimmed = schema::trimmed(connection)?;
-        let why = match after {
-            Position { epoch, .. } if epoch != head.epoch => Some("it is of another history"),
-            Position { n, .. } if n < trimmed => Some("what follows it was trimmed"),
-            Position { n, .. } if n > head.n => Some("it is ahead of the store"),
-            _ => None,
-        };
-        if let Some(why) = why {
+        let mut consumer = self.consumer.lock();
+        // One moment for all of it: what is trimmed meanwhile would be a gap.
+        let tx = consumer.transaction()?;
+        if let Some(why) = epoch::gone(&tx, after)? {
             let asked = format!("{}/{}", after.epoch, after.n);
             return Err(StoreError::Gone { asked, why });
         }
-        let sql = "SELECT n, change FROM outbox WHERE n > ?1 ORDER BY n";
-        let mut statement = connection.prepare_cached(sql)?;
-        let mut rows = statement.query([after.n])?;
-        let (mut found, mut bytes) = (Vec::new(), 0);
-        while let Some(row) = rows.next()? {
-            let text: String = row.get(1)?;
-            bytes += text.len();
-            if !found.is_empty() && bytes > max_bytes {
-                break;
-            }
-            let change: Change = serde_json::from_str(&text)
-                .map_err(|error| StoreError::Engine(error.to_string()))?;
-            let n = row.get(0)?;
-            let position = Position { n, ..head };
-            found.push(Changed { position, change });
-        }
-        Ok(found)
+        outbox::after(&tx, after, max_bytes)
     }
 
     fn wait(&self, after: Position, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
-        let mut head = self.head.lock();
-        while *head <= after {
-            if self.committed.wait_until(&mut head, until).timed_out() {
-                break;
+        loop {
+            let mut commits = self.commits.lock();
+            // A position that cannot be continued is news as well.
+            if self.has_changes(after).unwrap_or(true) {
+                return true;
             }
+            let now = Instant::now();
+            if now >= until {
+                return false;
+            }
+            let notice = until.min(now + NOTICE_MAX);
+            self.committed.wait_until(&mut commits, notice);
         }
-        *head > after
     }
 
     fn trim(&self, through: Position) -> Result<(), StoreError> {
@@ -186,7 +197,7 @@ impl Store for Sqlite {
         let head = schema::head(&tx)?;
         let through = through.n.min(head.n);
         tx.execute("UPDATE head SET trimmed = max(trimmed, ?1)", [through])?;
-        tx.execute("DELETE FROM outbox WHERE n <= ?1", [through])?;
+        tx.execute("DELETE FROM outbox WHERE last <= ?1", [through])?;
         Ok(tx.commit()?)
     }
 
@@ -225,7 +236,7 @@ impl Unit for SqliteUnit<'_> {
         let head = commit::write(&self.writer, writes)?;
         self.writer.execute_batch("COMMIT")?;
         self.open = false;
-        *self.store.head.lock() = head;
+        drop(self.store.commits.lock());
         self.store.committed.notify_all();
         Ok(head)
     }
@@ -240,31 +251,13 @@ impl Drop for SqliteUnit<'_> {
     }
 }
 
-/// A connection in a read transaction; it goes back to the idle ones.
-#[derive(Debug)]
-struct Reader<'s> {
-    store: &'s Sqlite,
-    connection: Option<Connection>,
-    position: Position,
-}
-
-impl Reader<'_> {
-    fn connection(&self) -> Result<&Connection, StoreError> {
-        let connection = self.connection.as_ref();
-        connection.ok_or_else(|| StoreError::Engine("the reader was closed".into()))
-    }
-}
-
-impl Drop for Reader<'_> {
-    fn drop(&mut self) {
-        let Some(connection) = self.connection.take() else {
-            return;
-        };
-        let ended = connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok();
-        let mut idle = self.store.readers.lock();
-        if ended && idle.len() < IDLE_READERS_MAX {
-            idle.push(connection);
-        }
+impl Sqlite {
+    /// Whether there are changes after a position, or it cannot be continued.
+    fn has_changes(&self, after: Position) -> Result<bool, StoreError> {
+        let mut consumer = self.consumer.lock();
+        let tx = consumer.transaction()?;
+        let has = schema::head(&tx)?.n > after.n || epoch::gone(&tx, after)?.is_some();
+        Ok(has)
     }
 }
 
@@ -279,6 +272,10 @@ impl Snapshot for Reader<'_> {
 
     fn range(&self, ranges: &[Range]) -> Result<Vec<Rows>, StoreError> {
         load::ranges(self.connection()?, ranges)
+    }
+
+    fn keys(&self, ranges: &[Range]) -> Result<Vec<Vec<Vec<Value>>>, StoreError> {
+        load::keys(self.connection()?, ranges)
     }
 
     fn count(&self, ranges: &[Range]) -> Result<Vec<usize>, StoreError> {

@@ -110,6 +110,11 @@ pub(super) fn range(range: &Range) -> String {
     select(range, &all(range.table))
 }
 
+/// Reads only the columns of the order and of the primary key.
+pub(super) fn keys(range: &Range) -> String {
+    select(range, &list(&range.all_columns()))
+}
+
 /// Counts what [`range`] reads.
 pub(super) fn count(range: &Range) -> String {
     format!("SELECT count(*) FROM ({})", select(range, "1"))

@@ -7,6 +7,7 @@ use decide::batch::{Batch, Commit, Event, Fault, Need, Op, Put, Stage, Target, V
 use decide::derived::{Derived, Part, SortKey};
 use decide::ids::{FollowId, IndexId, Position, RecordId, Rev, SortId};
 use decide::rules::{Counted, IndexRules, Merging, Rules};
+use decide::value::Value;
 use decide::wants::Names;
 use proptest::prelude::*;
 use store::apply::apply;
@@ -408,6 +409,10 @@ impl Snapshot for Counting<'_> {
 
     fn range(&self, ranges: &[Range]) -> Result<Vec<Rows>, StoreError> {
         self.counted().range(ranges)
+    }
+
+    fn keys(&self, ranges: &[Range]) -> Result<Vec<Vec<Vec<Value>>>, StoreError> {
+        self.counted().keys(ranges)
     }
 
     fn count(&self, ranges: &[Range]) -> Result<Vec<usize>, StoreError> {

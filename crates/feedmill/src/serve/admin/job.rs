@@ -42,7 +42,7 @@ impl Jobs {
                 "a replay is running; watch it with GET, stop it with DELETE",
             ));
         }
-        let job = Arc::new(Job::default());
+        let job = Arc::new(Job::new(&clock));
         let ours = Arc::clone(&job);
         let begun = std::thread::Builder::new()
             .name("replay-all".into())

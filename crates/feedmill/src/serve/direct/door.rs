@@ -3,21 +3,25 @@
 //! In:    the `Authorization` header, and the secrets of the environment.
 //! Out:   the app, a reader, or nobody.
 //! Never: a comparison that tells by its time how much was right; a secret in
-//!        a log or an answer.
+//!        a log or an answer; a page of another origin taken for the app
+//!        because no token is needed: any page in the browser of whoever runs
+//!        the server could write.
 //!
 //! A reader's token is the reader's id, the second it ends, and a MAC over
 //! both. Nothing about it is kept: who holds the secret can mint and check.
 
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use parking_lot::RwLock;
+use replicate::origin::Origin;
 use sha2::Sha256;
 
 use crate::clock::Micros;
+use crate::config;
 use crate::local::LocalId;
 use crate::secret::Secrets;
 use crate::serve::error::XrpcError;
@@ -42,6 +46,8 @@ pub(super) enum Caller {
 pub(super) struct Door {
     keys: RwLock<Arc<Keys>>,
     open: bool,
+    /// Whose pages may use an open door without a token.
+    origins: Vec<String>,
     token_us: i64,
 }
 
@@ -92,11 +98,12 @@ impl Keys {
 }
 
 impl Door {
-    pub(super) fn new(secrets: &Secrets, open: bool, token_hours: u32) -> Self {
+    pub(super) fn new(secrets: &Secrets, settings: &config::Direct) -> Self {
         Self {
             keys: RwLock::new(Arc::new(Keys::of(secrets))),
-            open,
-            token_us: i64::from(token_hours) * 3_600_000_000,
+            open: settings.open,
+            origins: settings.origins.clone(),
+            token_us: i64::from(settings.token_hours) * 3_600_000_000,
         }
     }
 
@@ -138,8 +145,24 @@ impl Door {
         Ok((format!("{claim}.{}", URL_SAFE_NO_PAD.encode(seal)), ends))
     }
 
+    /// Who makes a request of this method with these headers.
+    pub(super) fn caller(
+        &self,
+        (method, headers): (&Method, &HeaderMap),
+        now_us: Micros,
+    ) -> Result<Caller, XrpcError> {
+        let caller = self.shown(headers, now_us)?;
+        let is_assumed = caller == Caller::App && !headers.contains_key(header::AUTHORIZATION);
+        if is_assumed && Origin::of(method, headers, &self.origins) == Origin::Foreign {
+            return Err(XrpcError::forbidden(
+                "pages of other origins need a token here, or their origin in direct.origins",
+            ));
+        }
+        Ok(caller)
+    }
+
     /// Who shows these headers.
-    pub(super) fn caller(&self, headers: &HeaderMap, now_us: Micros) -> Result<Caller, XrpcError> {
+    pub(super) fn shown(&self, headers: &HeaderMap, now_us: Micros) -> Result<Caller, XrpcError> {
         let Some(value) = headers.get(header::AUTHORIZATION) else {
             let unlocked = self.open && self.keys().app_token.is_none();
             return Ok(if unlocked {
@@ -229,7 +252,15 @@ mod tests {
             secret: Some("secret".into()),
             ..Secrets::default()
         };
-        Door::new(&secrets, false, 1)
+        Door::new(&secrets, &settings(false))
+    }
+
+    fn settings(open: bool) -> config::Direct {
+        config::Direct {
+            open,
+            token_hours: 1,
+            ..config::Direct::default()
+        }
     }
 
     #[track_caller]
@@ -239,7 +270,7 @@ mod tests {
             header::AUTHORIZATION,
             format!("Bearer {token}").parse().unwrap(),
         );
-        door.caller(&headers, now_us).map_err(|error| error.name)
+        door.shown(&headers, now_us).map_err(|error| error.name)
     }
 
     #[test]
@@ -267,7 +298,7 @@ mod tests {
                 "{changed}"
             );
         }
-        let other = Door::new(&Secrets::default(), false, 1);
+        let other = Door::new(&Secrets::default(), &settings(false));
         assert_eq!(caller(&other, &token, 0), Err("InvalidToken"));
     }
 
@@ -304,7 +335,9 @@ mod tests {
                 app: app.map(str::to_owned),
                 ..Secrets::default()
             };
-            Door::new(&secrets, open, 1).caller(&headers, 0).unwrap()
+            Door::new(&secrets, &settings(open))
+                .shown(&headers, 0)
+                .unwrap()
         };
         assert_eq!(at(None, true), Caller::App);
         assert_eq!(at(Some("app"), true), Caller::Nobody);
@@ -317,13 +350,13 @@ mod tests {
             let mut headers = HeaderMap::new();
             let value = format!("Bearer {token}");
             headers.insert(header::AUTHORIZATION, value.parse().unwrap());
-            door.caller(&headers, 0).is_ok()
+            door.shown(&headers, 0).is_ok()
         };
         let secrets = |app: &str| Secrets {
             app: Some(app.into()),
             ..Secrets::default()
         };
-        let door = Door::new(&secrets("one"), false, 1);
+        let door = Door::new(&secrets("one"), &settings(false));
         let (token, _) = door.mint(&LocalId::Number(7), 0).unwrap();
         assert_eq!(door.set_secrets(&secrets("one")), None);
         assert!(shown(&door, "one") && shown(&door, &token));

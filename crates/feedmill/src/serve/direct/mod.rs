@@ -22,8 +22,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{FromRequestParts, Path, RawQuery, State};
 use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
 use record::tid::Tid;
@@ -105,7 +106,7 @@ impl Direct {
         // Revisions go on after the last one, also if the clock was set back since.
         let last = store.cursor(SOURCE)?.unwrap_or_default();
         Ok(Some(Self {
-            door: Door::new(secrets, settings.open, settings.token_hours),
+            door: Door::new(secrets, &settings),
             checker: Checker::new(config, Arc::clone(plan), lexicons)?,
             collections: kept(config),
             feed: config.direct_feed().map(str::to_owned),
@@ -187,7 +188,7 @@ impl Direct {
 
     /// Who asks over XRPC for what is written directly; nobody else may.
     pub(super) fn known(&self, headers: &HeaderMap, now_us: Micros) -> Result<Asker, XrpcError> {
-        match asker(self.door.caller(headers, now_us)?) {
+        match asker(self.door.shown(headers, now_us)?) {
             Asker::Nobody => Err(nobody()),
             asker => Ok(asker),
         }
@@ -337,11 +338,7 @@ struct Asked<'a> {
 impl Asked<'_> {
     /// Only the app may.
     fn app_only(&self) -> Result<(), XrpcError> {
-        match self.caller {
-            Caller::App => Ok(()),
-            Caller::Reader(_) => Err(XrpcError::forbidden("only the app's token may do this")),
-            Caller::Nobody => Err(nobody()),
-        }
+        only_app(&self.caller)
     }
 
     /// Anybody we know may, and anybody at all where the door is open.
@@ -380,6 +377,14 @@ impl Asked<'_> {
     }
 }
 
+fn only_app(caller: &Caller) -> Result<(), XrpcError> {
+    match caller {
+        Caller::App => Ok(()),
+        Caller::Reader(_) => Err(XrpcError::forbidden("only the app's token may do this")),
+        Caller::Nobody => Err(nobody()),
+    }
+}
+
 pub(super) fn nobody() -> XrpcError {
     XrpcError::unauthorized(
         "AuthenticationRequired",
@@ -396,7 +401,7 @@ fn object(body: &[u8]) -> Result<Object, XrpcError> {
 }
 
 /// Runs a handler of the direct API on a thread that may block.
-async fn run<F>(server: Arc<Server>, headers: HeaderMap, make: F) -> Response
+async fn run<F>(server: Arc<Server>, head: Parts, make: F) -> Response
 where
     F: FnOnce(&Asked<'_>) -> Result<Answer, XrpcError> + Send + 'static,
 {
@@ -408,8 +413,10 @@ where
         let asked = Asked {
             server,
             direct,
-            caller: direct.door.caller(&headers, server.clock.now_us())?,
-            headers: &headers,
+            caller: direct
+                .door
+                .caller((&head.method, &head.headers), server.clock.now_us())?,
+            headers: &head.headers,
         };
         make(&asked)
     })
@@ -418,13 +425,34 @@ where
 
 type Shared = State<Arc<Server>>;
 
+/// The app, known by its token before the body of its request is read.
+pub(super) struct App;
+
+impl FromRequestParts<Arc<Server>> for App {
+    type Rejection = XrpcError;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        server: &Arc<Server>,
+    ) -> Result<Self, XrpcError> {
+        let direct = server.direct.as_ref();
+        let direct = direct.ok_or_else(|| XrpcError::no_method("direct", &[]))?;
+        let now_us = server.clock.now_us();
+        let caller = direct
+            .door
+            .caller((&parts.method, &parts.headers), now_us)?;
+        only_app(&caller).map(|()| Self)
+    }
+}
+
 pub(super) async fn put_record(
     State(server): Shared,
     Path((short, id)): Path<(String, String)>,
-    headers: HeaderMap,
+    _: App,
+    head: Parts,
     body: Bytes,
 ) -> Response {
-    run(server, headers, move |asked| {
+    run(server, head, move |asked| {
         write::put(asked, &short, &id, &body)
     })
     .await
@@ -433,31 +461,28 @@ pub(super) async fn put_record(
 pub(super) async fn delete_record(
     State(server): Shared,
     Path((short, id)): Path<(String, String)>,
-    headers: HeaderMap,
+    head: Parts,
 ) -> Response {
-    run(server, headers, move |asked| {
-        write::delete(asked, &short, &id)
-    })
-    .await
+    run(server, head, move |asked| write::delete(asked, &short, &id)).await
 }
 
 pub(super) async fn get_record(
     State(server): Shared,
     Path((short, id)): Path<(String, String)>,
-    headers: HeaderMap,
+    head: Parts,
 ) -> Response {
-    run(server, headers, move |asked| read::one(asked, &short, &id)).await
+    run(server, head, move |asked| read::one(asked, &short, &id)).await
 }
 
 pub(super) async fn list_records(
     State(server): Shared,
     Path(short): Path<String>,
     RawQuery(query): RawQuery,
-    headers: HeaderMap,
+    head: Parts,
 ) -> Response {
     match Params::parse(query.as_deref()) {
         Ok(params) => {
-            run(server, headers, move |asked| {
+            run(server, head, move |asked| {
                 read::list(asked, &short, &params)
             })
             .await
@@ -466,33 +491,39 @@ pub(super) async fn list_records(
     }
 }
 
-pub(super) async fn follow_one(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
-    run(server, headers, move |asked| follow::follow(asked, &body)).await
+pub(super) async fn follow_one(
+    State(server): Shared,
+    _: App,
+    head: Parts,
+    body: Bytes,
+) -> Response {
+    run(server, head, move |asked| follow::follow(asked, &body)).await
 }
 
-pub(super) async fn unfollow(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
-    run(server, headers, move |asked| follow::unfollow(asked, &body)).await
+pub(super) async fn unfollow(State(server): Shared, _: App, head: Parts, body: Bytes) -> Response {
+    run(server, head, move |asked| follow::unfollow(asked, &body)).await
 }
 
 pub(super) async fn follow_many(
     State(server): Shared,
-    headers: HeaderMap,
+    _: App,
+    head: Parts,
     body: Bytes,
 ) -> Response {
-    run(server, headers, move |asked| follow::many(asked, &body)).await
+    run(server, head, move |asked| follow::many(asked, &body)).await
 }
 
-pub(super) async fn mint(State(server): Shared, headers: HeaderMap, body: Bytes) -> Response {
-    run(server, headers, move |asked| follow::token(asked, &body)).await
+pub(super) async fn mint(State(server): Shared, _: App, head: Parts, body: Bytes) -> Response {
+    run(server, head, move |asked| follow::token(asked, &body)).await
 }
 
 pub(super) async fn feed(
     State(server): Shared,
     RawQuery(query): RawQuery,
-    headers: HeaderMap,
+    head: Parts,
 ) -> Response {
     match Params::parse(query.as_deref()) {
-        Ok(params) => run(server, headers, move |asked| timeline::get(asked, &params)).await,
+        Ok(params) => run(server, head, move |asked| timeline::get(asked, &params)).await,
         Err(error) => error.into_response(),
     }
 }

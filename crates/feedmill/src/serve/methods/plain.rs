@@ -20,7 +20,7 @@ pub(super) fn methods(config: &Config) -> Vec<Method> {
         Method {
             output: Output::Other("text/html; charset=utf-8"),
             ..Method::at(Verb::Get, "/", "The operator's page", |verb| {
-                on(verb, serve::page::page)
+                on(verb, || async { serve::page::page() })
             })
         },
         health("/health"),

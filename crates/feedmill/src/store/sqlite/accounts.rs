@@ -13,6 +13,7 @@ use super::shelf::Shelf;
 use super::skew;
 use super::tip::{Tip, mark};
 use crate::clock::Micros;
+use crate::expression::of_frame;
 use crate::store::account::AccountStatus;
 use crate::store::batch::{Chain, Commit, Item, Op, Snapshot, Verdict};
 use crate::store::change::Change;
@@ -83,6 +84,8 @@ impl<'a> Apply<'a> {
             }
             Item::Settle(max) => self.settle(*max)?,
             Item::Turn => self.turn.asked = true,
+            Item::Work(rows) => self.work(rows)?,
+            Item::Accused(row) => self.accuse(*row)?,
             Item::Replay { letter, verdict } => self.replay(*letter, verdict)?,
             Item::Discard { letter } => self.discard(*letter)?,
             Item::Expire { before_us, max } => self.expire(*before_us, *max)?,
@@ -184,13 +187,15 @@ impl<'a> Apply<'a> {
             live: commit.live,
             snapshot: false,
         };
-        for op in &commit.ops {
-            match self.plan.queues.by_collection.get(&op.collection) {
-                Some(&queue) if !commit.was_held => self.queue(queue, author, stamp, op)?,
-                _ => self.op(author, stamp, op)?,
-            }
-        }
-        Ok(())
+        of_frame(|| {
+            commit
+                .ops
+                .iter()
+                .try_for_each(|op| match self.plan.queues.by_collection.get(&op.collection) {
+                    Some(&queue) if !commit.was_held => self.queue(queue, author, stamp, op),
+                    _ => self.op(author, stamp, op),
+                })
+        })
     }
 
     /// Whose commit it is; `None` for a new repository that holds nothing of interest.

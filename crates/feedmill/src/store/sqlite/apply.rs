@@ -13,6 +13,7 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::derive::{self, Ids, Subject};
 use super::group::Touch;
+use super::marks::RowMark;
 use super::memory::Memory;
 use super::names::hash;
 use super::pending::{Origin, Turn};
@@ -54,6 +55,10 @@ pub(super) struct Apply<'a> {
     /// Keys that have come and for which somebody may wait.
     pub(super) released: Vec<String>,
     pub(super) parked_some: bool,
+    /// Marks records that waited while they are worked on.
+    pub(super) rows: &'a RowMark,
+    /// The batch is suspected: nothing that waited is worked on with it.
+    pub(super) suspected: bool,
     /// What waits for the end of the batch, when queues decide.
     pub(super) turn: Turn<'a>,
     /// Where and when the operation came that is worked on, if not in this batch.

@@ -31,6 +31,17 @@ pub(super) fn sql(error: Error) -> StoreError {
     }
 }
 
+/// Whether an error says that the file is damaged, or is not what this process takes it for.
+pub(super) fn is_damage(error: &Error) -> bool {
+    let is_ours = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(StoreError::Broken(_)))
+    };
+    match error {
+        Error::ToSqlConversionFailure(cause) => is_ours(&**cause),
+        error => file::is_damage(error),
+    }
+}
+
 pub(super) fn broken(message: String) -> StoreError {
     StoreError::Broken(message)
 }

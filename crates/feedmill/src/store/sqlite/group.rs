@@ -3,8 +3,8 @@
 //! In:    the records of merged feeds that came or went in one transaction.
 //! Out:   the rows of every group that this forms, changes or ends, and
 //!        [`Change::Regroup`]s that name those groups and no others.
-//! Never: a grouping that differs from what `timeline::merge` says of all live
-//!        records; a thing regrouped twice in one transaction; work for one
+//! Never: a grouping that differs from what `timeline::merge` and
+//!        `GROUP_KEYS_MAX` say of all live records; a thing regrouped twice in one transaction; work for one
 //!        thing beyond its `thing_max` oldest records and those that changed.
 //!
 //! The records of one author about one thing lie in `part` in order, each with
@@ -25,6 +25,9 @@ use crate::store::merged::Part;
 
 /// Groups named by one change of the outbox.
 const GROUPS_MAX: usize = if cfg!(debug_assertions) { 3 } else { 64 };
+/// Keys of one group; a record that would bring it more is alone, and so is each after it in its window. So a change of
+/// a group is small however many records it has, and whoever follows any key of a record is shown it.
+const GROUP_KEYS_MAX: usize = 128;
 
 /// Whether a record comes or goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,8 +258,25 @@ impl Edited {
         }
         let mut roles = Roles::new(self.window_us, self.thing_max);
         let mut after: Vec<Kept<'a>> = all.into_values().collect();
+        let mut open: HashSet<i64> = HashSet::new();
+        let mut full = false;
         for kept in &mut after {
             kept.role = roles.next(kept.place.time);
+            match kept.role {
+                Role::Begins => {
+                    open.clear();
+                    open.extend(kept.keys);
+                    full = false;
+                }
+                Role::Joins => {
+                    open.extend(kept.keys.iter().filter(|_| !full));
+                    full |= open.len() > GROUP_KEYS_MAX;
+                    if full {
+                        kept.role = Role::Alone;
+                    }
+                }
+                Role::Alone => {}
+            }
         }
         after
     }

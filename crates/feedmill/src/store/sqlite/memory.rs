@@ -20,6 +20,9 @@ const IDS_PER_MIB: usize = 1_024;
 /// The same where all records are gone through.
 pub(super) const IDS_MAX: usize = 200_000;
 
+/// Bytes of a key that is remembered; a longer one, which is no usual DID, is looked up each time.
+const KEY_BYTES_MAX: usize = 256;
+
 /// What the writer remembers.
 pub(super) struct Memory {
     ids_max: usize,
@@ -84,8 +87,14 @@ impl Memory {
         tx.prepare_cached("INSERT INTO key (hash, text) VALUES (?1, ?2)")?
             .execute(params![hash(text), text])?;
         let id = tx.last_insert_rowid();
-        self.keys.insert(text.into(), id);
+        self.remember(text, id);
         Ok(id)
+    }
+
+    fn remember(&mut self, text: &str, id: i64) {
+        if text.len() <= KEY_BYTES_MAX {
+            self.keys.insert(text.into(), id);
+        }
     }
 
     /// The id of a key that is known.
@@ -95,7 +104,7 @@ impl Memory {
         }
         let found = find_key(tx, text)?;
         if let Some(id) = found {
-            self.keys.insert(text.into(), id);
+            self.remember(text, id);
         }
         Ok(found)
     }
@@ -112,5 +121,26 @@ impl Memory {
             .query_row([nsid], |row| row.get(0))?;
         self.collections.insert(nsid.into(), id);
         Ok(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_keys_are_not_kept_in_memory_and_have_their_ids_all_the_same() {
+        let connection = Connection::open_in_memory().unwrap();
+        let table =
+            "CREATE TABLE key (id INTEGER PRIMARY KEY, hash INTEGER NOT NULL, text TEXT NOT NULL)";
+        connection.execute_batch(table).unwrap();
+        let mut memory = Memory::new(1000);
+        let long = "k".repeat(500_000);
+        let id = memory.key(&connection, &long).unwrap();
+        assert_eq!(memory.keys.len(), 0);
+        assert_eq!(memory.key(&connection, &long).unwrap(), id);
+        let short = memory.key(&connection, "did:plc:a").unwrap();
+        assert_ne!(short, id);
+        assert_eq!(memory.keys.len(), 1);
     }
 }

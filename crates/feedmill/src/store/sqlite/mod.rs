@@ -25,6 +25,7 @@ mod head;
 pub(super) mod heartbeat;
 mod held;
 mod load;
+mod marks;
 mod memory;
 mod names;
 mod narrow;
@@ -33,6 +34,7 @@ mod parked;
 mod pending;
 mod pick;
 mod pile;
+mod place;
 mod pool;
 mod reached;
 mod read;
@@ -50,15 +52,12 @@ mod tally;
 mod tests;
 mod tip;
 mod version;
-mod wal;
 mod writer;
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rusqlite::{Connection, Error, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::account::{AccountState, Accounting, Begun};
 use super::attempt::Attempt;
@@ -77,6 +76,8 @@ use super::{
 use derive::Ids;
 use error::{broken, sql};
 use head::{Head, Watch};
+use marks::RowMark;
+use place::Place;
 use pool::Pool;
 use writer::Writer;
 
@@ -115,7 +116,8 @@ impl SqliteStore {
         let mut connection = place.connect(settings.cache_mib.saturating_mul(WRITER_CACHE))?;
         schema::create(&mut connection).map_err(sql)?;
         let ids = rebuild::align(&mut connection, &plan).map_err(sql)?;
-        Self::start(settings, &place, connection, plan, ids)
+        let rows = RowMark::new(Attempt::of_waiting(&settings.url));
+        Self::start(settings, &place, connection, rows, plan, ids)
     }
 
     /// Opens a store that is there and laid out for the plan, beside whoever else uses it.
@@ -134,7 +136,10 @@ impl SqliteStore {
             return refused(cause);
         }
         match rebuild::find(&mut connection, &plan).map_err(sql)? {
-            Some(ids) => Self::start(settings, &place, connection, plan, ids),
+            // The process that ingests has the marker.
+            Some(ids) => {
+                Self::start(settings, &place, connection, RowMark::default(), plan, ids)
+            },
             None => refused(
                 "it is laid out for another configuration; give the file that `feedmill run` was started with, or start that again with this one"
                     .into(),
@@ -146,6 +151,7 @@ impl SqliteStore {
         settings: &crate::config::Store,
         place: &Place,
         connection: Connection,
+        rows: RowMark,
         plan: Plan,
         ids: Ids,
     ) -> Result<Self, StoreError> {
@@ -163,7 +169,13 @@ impl SqliteStore {
             readers: pool(settings.readers.get(), settings.cache_mib)?,
             drawers: pool(DRAWERS, DRAWER_CACHE_MIB)?,
             inner: pool(INNER, INNER_CACHE_MIB)?,
-            writer: Writer::start(connection, Arc::clone(&plan), ids.clone(), settings, &head)?,
+            writer: Writer::start(
+                (connection, rows),
+                Arc::clone(&plan),
+                ids.clone(),
+                settings,
+                &head,
+            )?,
             head,
             _watch: watch,
             plan,
@@ -208,7 +220,7 @@ impl SqliteStore {
             tx.commit()?;
             Ok(value)
         });
-        result.map_err(sql)
+        result.map_err(|error| self.writer.noted(error))
     }
 }
 
@@ -235,6 +247,10 @@ impl Intake for SqliteStore {
 
     fn mark(&self, source: &str, attempt: Arc<Attempt>) {
         self.writer.mark(source, attempt);
+    }
+
+    fn waiting_suspected(&self) -> bool {
+        self.writer.waiting_suspected()
     }
 
     fn writing(&self) -> Writing {
@@ -558,38 +574,5 @@ impl Desk for SqliteStore {
 
     fn letter(&self, id: i64) -> Result<Option<DeadLetter>, StoreError> {
         self.read_inside(|connection| dead::letter(connection, id))
-    }
-}
-
-/// Where the file is, or the name of a database in memory.
-#[derive(Debug)]
-enum Place {
-    File(PathBuf),
-    Memory(String),
-}
-
-impl Place {
-    fn of(url: &str) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        match url.strip_prefix("sqlite://") {
-            Some(path) => Self::File(path.into()),
-            // Each store in memory is its own; its connections share it by name.
-            None => Self::Memory(format!("feedmill-{}", NEXT.fetch_add(1, Ordering::Relaxed))),
-        }
-    }
-
-    fn connect(&self, cache_mib: u32) -> Result<Connection, StoreError> {
-        let connection = match self {
-            Self::File(path) => Connection::open(path),
-            Self::Memory(name) => Connection::open_with_flags(
-                format!("file:/{name}?vfs=memdb"),
-                OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI,
-            ),
-        }
-        .map_err(sql)?;
-        #[cfg(test)]
-        let connection = crate::effort::watched(connection).map_err(sql)?;
-        schema::prepare(&connection, cache_mib).map_err(sql)?;
-        Ok(connection)
     }
 }

@@ -9,6 +9,9 @@
 //! A row stays when its record is buried, with the number of the dead letter:
 //! that is how the dead are found when what they lacked arrives at last.
 
+// A row of the table.
+mod row;
+
 use decide::accounting::Outcome;
 use decide::retry::parked_pause_us;
 use record::cid::Cid;
@@ -16,14 +19,16 @@ use record::json;
 use record::value::Value;
 use rusqlite::{Error, OptionalExtension, params};
 
-use super::apply::{Apply, Author, Place, REFUSED, Stamp, Stored, settled};
-use super::derive;
+use row::Parked;
+
+use super::apply::{Apply, Place, REFUSED, Stamp, Stored, settled};
+use super::marks::accused;
 use super::names::{find_collection, hash};
 use super::{read, reference};
 use crate::clock::Micros;
 use crate::expression::Scope;
 use crate::store::Accounting;
-use crate::store::batch::{DeadLetter, Put, Verdict};
+use crate::store::batch::{DeadLetter, Put, Verdict, Waiting};
 use crate::store::letter::{Closed, Fate};
 use crate::store::need::{Need, Target};
 
@@ -57,24 +62,6 @@ pub(super) struct Wait<'w> {
     pub(super) cursor: i64,
     /// The number of the dead letter it was, if it was replayed.
     pub(super) was: Option<i64>,
-}
-
-#[derive(Debug)]
-struct Parked {
-    id: i64,
-    source: String,
-    cursor: i64,
-    author: i64,
-    did: String,
-    collection: i64,
-    nsid: String,
-    rkey: String,
-    rev: u64,
-    live: bool,
-    put: Put,
-    attempt: u32,
-    dead: Option<i64>,
-    was: Option<i64>,
 }
 
 impl Apply<'_> {
@@ -203,7 +190,7 @@ impl Apply<'_> {
             .iter()
             .filter(|rule| rule.is_linked())
         {
-            let mut scope = Scope::new(at.author.did, at.rkey, &value);
+            let mut scope = Scope::of_rules(at.author.did, at.rkey, &value);
             for (name, path) in &rule.with {
                 self.bind(&mut scope, name, value.at(path))?;
             }
@@ -307,23 +294,38 @@ impl Apply<'_> {
     /// Lets go what waited for the records that came, and what waited for those.
     pub(super) fn release(&mut self) -> Result<(), Error> {
         while let Some(key) = self.released.pop() {
+            if self.suspected {
+                self.put_off(&key)?;
+                continue;
+            }
             let ids: Vec<i64> = self
                 .tx
                 .prepare_cached("SELECT id FROM parked WHERE missing_hash = ?1 AND missing = ?2 ORDER BY id LIMIT ?3")?
                 .query_map(params![hash(&key), key, RELEASED_MAX], |row| row.get(0))?
                 .collect::<Result<_, _>>()?;
             if ids.len() as i64 == RELEASED_MAX {
-                self.tx
-                    .prepare_cached(
-                        "UPDATE parked SET due = ?3 WHERE missing_hash = ?1 AND missing = ?2",
-                    )?
-                    .execute(params![hash(&key), key, self.now_us])?;
+                self.put_off(&key)?;
             }
             for id in ids {
                 let fate = self.attempt(id, Occasion::Arrival)?;
                 self.woken.push(fate.unwrap_or(Fate::Parked));
             }
         }
+        self.rows_done();
+        Ok(())
+    }
+
+    /// What waits for a record that came is tried later.
+    fn put_off(&self, key: &str) -> Result<(), Error> {
+        self.tx
+            .prepare_cached("UPDATE parked SET due = ?3 WHERE missing_hash = ?1 AND missing = ?2")?
+            .execute(params![hash(key), key, self.now_us])?;
+        Ok(())
+    }
+
+    /// Tries one parked record as if what it lacks had come.
+    pub(super) fn try_parked(&mut self, id: i64) -> Result<(), Error> {
+        self.attempt(id, Occasion::Arrival)?;
         Ok(())
     }
 
@@ -377,9 +379,11 @@ impl Apply<'_> {
 
     /// Tries one parked record; `None` if it waits on.
     fn attempt(&mut self, id: i64, occasion: Occasion) -> Result<Option<Fate>, Error> {
-        let Some(parked) = self.parked(id)? else {
+        self.rows.begin(Waiting::Parked(id));
+        let Some(parked) = self.parked(id, true)? else {
             return Ok(None);
         };
+        crate::crash::poison_waiting(parked.put.body.as_bytes());
         let at = parked.place();
         let stored = self.find(&at)?;
         // Parked versions are compared by their rows: a snapshot that confirmed one does not end it.
@@ -401,17 +405,51 @@ impl Apply<'_> {
                     return self.wait_on(&parked, &at, stored, &need, occasion);
                 }
                 Some(Obstacle::Broken(letter)) => {
-                    self.clear(&at, stamp, stored, REFUSED)?;
-                    let letter = about(&at, parked.rev, &parked.put, *letter);
-                    let (source, cursor) = (&parked.source, parked.cursor);
-                    match parked.dead {
-                        Some(dead) => self.revise(dead, &letter)?,
-                        None => drop(self.bury_for(source, cursor, &letter, parked.was)?),
-                    }
+                    self.refuse_parked(&parked, stored, *letter)?;
                     Outcome::Dead
                 }
             },
         };
+        self.end_attempt(&parked, outcome)?;
+        Ok(Some(outcome.into()))
+    }
+
+    /// Makes a parked record a dead letter.
+    fn refuse_parked(
+        &mut self,
+        parked: &Parked,
+        stored: Option<Stored>,
+        letter: DeadLetter,
+    ) -> Result<(), Error> {
+        let at = parked.place();
+        let stamp = Stamp {
+            rev: parked.rev,
+            live: parked.live,
+            snapshot: true,
+        };
+        self.clear(&at, stamp, stored, REFUSED)?;
+        let letter = about(&at, parked.rev, &parked.put, letter);
+        match parked.dead {
+            Some(dead) => self.revise(dead, &letter)?,
+            None => {
+                self.bury_for(&parked.source, parked.cursor, &letter, parked.was)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of one that ended the process again and again.
+    pub(super) fn accuse_parked(&mut self, id: i64) -> Result<(), Error> {
+        let Some(parked) = self.parked(id, false)? else {
+            return Ok(());
+        };
+        let stored = self.find(&parked.place())?;
+        self.refuse_parked(&parked, stored, accused())?;
+        self.end_attempt(&parked, Outcome::Dead)
+    }
+
+    /// Lets go a record that waits no longer.
+    fn end_attempt(&mut self, parked: &Parked, outcome: Outcome) -> Result<(), Error> {
         self.unpark(parked.id)?;
         // Refused for another reason now, it is the same dead letter.
         if let Some(dead) = parked.dead.filter(|_| outcome != Outcome::Dead) {
@@ -422,7 +460,7 @@ impl Apply<'_> {
             None => Outcome::Parked,
         };
         self.moved(&parked.source).move_to(from, outcome, 1);
-        Ok(Some(outcome.into()))
+        Ok(())
     }
 
     /// It still lacks something: it goes on waiting, or its time is up.
@@ -521,61 +559,6 @@ impl Apply<'_> {
             }
         }
         Ok(())
-    }
-
-    fn parked(&self, id: i64) -> Result<Option<Parked>, Error> {
-        let mut parked = self
-            .tx
-            .prepare_cached(
-                "SELECT p.source, p.cursor, p.author, k.text, p.collection, c.nsid, p.rkey, p.rev, p.live, p.cid, p.body,
-                    p.time, p.links, p.attempt, p.dead, p.was, p.seen
-                 FROM parked p JOIN key k ON k.id = p.author JOIN collection c ON c.id = p.collection WHERE p.id = ?1",
-            )?
-            .query_row([id], |row| {
-                let cid: Option<Vec<u8>> = row.get(9)?;
-                let links: String = row.get(12)?;
-                Ok(Parked {
-                    id,
-                    source: row.get(0)?,
-                    cursor: row.get(1)?,
-                    author: row.get(2)?,
-                    did: row.get(3)?,
-                    collection: row.get(4)?,
-                    nsid: row.get(5)?,
-                    rkey: row.get(6)?,
-                    rev: row.get::<_, i64>(7)?.cast_unsigned(),
-                    live: row.get(8)?,
-                    put: Put {
-                        cid: cid.and_then(|bytes| Cid::from_bytes(&bytes).ok()),
-                        body: row.get(10)?,
-                        time_us: row.get(11)?,
-                        seen_us: row.get(16)?,
-                        links: serde_json::from_str(&links).unwrap_or_default(),
-                        derived: Default::default(),
-                    },
-                    attempt: row.get(13)?,
-                    dead: row.get(14)?,
-                    was: row.get(15)?,
-                })
-            })
-            .optional()?;
-        if let Some(parked) = &mut parked {
-            // Derived anew: the configuration may have changed while it waited.
-            let Parked { nsid, did, put, .. } = parked;
-            put.derived = derive::of_body(self.plan, nsid, did, &put.body);
-        }
-        Ok(parked)
-    }
-}
-
-impl Parked {
-    fn place(&self) -> Place<'_> {
-        let author = Author {
-            key: self.author,
-            did: &self.did,
-            snapshot: 0,
-        };
-        Place::new(author, self.collection, &self.nsid, &self.rkey)
     }
 }
 

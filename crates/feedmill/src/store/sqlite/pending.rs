@@ -15,9 +15,10 @@ use rusqlite::{Connection, Error, OptionalExtension, params};
 
 use super::apply::{Apply, Author, Stamp};
 use super::derive;
+use super::marks::accused;
 use super::names::find_collection;
 use crate::clock::Micros;
-use crate::store::batch::{DeadLetter, Item, Op, Put, Verdict};
+use crate::store::batch::{DeadLetter, Item, Op, Put, Verdict, Waiting};
 use crate::store::plan::Plan;
 use crate::store::queue::{Depth, Worked};
 
@@ -157,6 +158,7 @@ impl<'a> Apply<'a> {
             for id in ids {
                 self.work_off(id)?;
             }
+            self.rows_done();
         }
         let mut theirs = Vec::new();
         for (queue, line) in self.turn.lines.iter_mut().enumerate() {
@@ -184,6 +186,9 @@ impl<'a> Apply<'a> {
             return Ok(());
         }
         let lines = std::mem::take(&mut self.turn.lines);
+        if self.suspected {
+            return self.spill_all(&lines);
+        }
         let queues = &self.plan.queues;
         let mut stored = Vec::with_capacity(lines.len());
         let mut waiting = Vec::with_capacity(lines.len());
@@ -203,6 +208,7 @@ impl<'a> Apply<'a> {
             for id in rows.iter().take(share) {
                 self.work_off(*id)?;
             }
+            self.rows_done();
             let fresh = share.saturating_sub(rows.len());
             for it in line.iter().take(fresh) {
                 self.turn.done(queue);
@@ -214,6 +220,46 @@ impl<'a> Apply<'a> {
             }
         }
         Ok(())
+    }
+
+    fn spill_all(&mut self, lines: &[Vec<Deferred<'_>>]) -> Result<(), Error> {
+        for (queue, line) in lines.iter().enumerate() {
+            for it in line {
+                self.spill(queue, it)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The batch's own work goes on after records that waited. Where it has none, they are meant until all is written.
+    pub(super) fn rows_done(&self) {
+        if !self.source.is_empty() {
+            self.rows.end();
+        }
+    }
+
+    /// Works on these records that waited.
+    pub(super) fn work(&mut self, rows: &[Waiting]) -> Result<(), Error> {
+        for row in rows {
+            match row {
+                Waiting::Pending(id) => self.work_off(*id)?,
+                Waiting::Parked(id) => self.try_parked(*id)?,
+            }
+        }
+        self.release()
+    }
+
+    /// Makes a record that waited a dead letter, without looking into it.
+    pub(super) fn accuse(&mut self, row: Waiting) -> Result<(), Error> {
+        match row {
+            Waiting::Pending(id) => {
+                let Some(row) = self.row(id, true)? else {
+                    return Ok(());
+                };
+                self.work_off_row(id, row)
+            }
+            Waiting::Parked(id) => self.accuse_parked(id),
+        }
     }
 
     /// The first rows of a queue, no more than a turn could take.
@@ -261,9 +307,17 @@ impl<'a> Apply<'a> {
 
     /// Applies one row and counts it where it came from.
     fn work_off(&mut self, id: i64) -> Result<(), Error> {
-        let Some(row) = self.row(id)? else {
+        self.rows.begin(Waiting::Pending(id));
+        let Some(row) = self.row(id, false)? else {
             return Ok(());
         };
+        if let Verdict::Put(put) = &row.op.verdict {
+            crate::crash::poison_waiting(put.body.as_bytes());
+        }
+        self.work_off_row(id, row)
+    }
+
+    fn work_off_row(&mut self, id: i64, row: Row) -> Result<(), Error> {
         self.tx
             .prepare_cached("DELETE FROM pending WHERE id = ?1")?
             .execute([id])?;
@@ -282,7 +336,8 @@ impl<'a> Apply<'a> {
         self.release()
     }
 
-    fn row(&self, id: i64) -> Result<Option<Row>, Error> {
+    /// A row; one that is accused is refused, and nothing is made of its record.
+    fn row(&self, id: i64, accused: bool) -> Result<Option<Row>, Error> {
         let row = self
             .tx
             .prepare_cached(
@@ -293,7 +348,10 @@ impl<'a> Apply<'a> {
             .query_row([id], |row| {
                 let did: String = row.get(4)?;
                 let nsid: String = row.get(5)?;
-                let verdict = self.verdict(&did, &nsid, row)?;
+                let verdict = match accused {
+                    true => refusal(&did, &nsid, row)?,
+                    false => self.verdict(&did, &nsid, row)?,
+                };
                 Ok(Row {
                     queue: usize::try_from(row.get::<_, i64>(0)?).unwrap_or_default(),
                     origin: Origin {
@@ -321,10 +379,9 @@ impl<'a> Apply<'a> {
 
     fn verdict(&self, did: &str, nsid: &str, row: &rusqlite::Row<'_>) -> Result<Verdict, Error> {
         if let Some(body) = row.get::<_, Option<String>>(11)? {
-            let cid: Option<Vec<u8>> = row.get(10)?;
             let links: String = row.get(13)?;
             return Ok(Verdict::Put(Put {
-                cid: cid.and_then(|bytes| Cid::from_bytes(&bytes).ok()),
+                cid: cid_of(row)?,
                 time_us: row.get(12)?,
                 seen_us: None, // its origin carries it
                 links: serde_json::from_str(&links).unwrap_or_default(),
@@ -340,6 +397,24 @@ impl<'a> Apply<'a> {
             None => Verdict::Delete,
         })
     }
+}
+
+fn cid_of(row: &rusqlite::Row<'_>) -> Result<Option<Cid>, Error> {
+    let bytes: Option<Vec<u8>> = row.get(10)?;
+    Ok(bytes.and_then(|bytes| Cid::from_bytes(&bytes).ok()))
+}
+
+/// What is said of a record that ended the process again and again.
+fn refusal(did: &str, nsid: &str, row: &rusqlite::Row<'_>) -> Result<Verdict, Error> {
+    Ok(Verdict::Refused(DeadLetter {
+        did: did.to_owned(),
+        collection: nsid.to_owned(),
+        rkey: row.get(6)?,
+        rev: row.get::<_, i64>(7)?.cast_unsigned(),
+        raw: row.get::<_, Option<String>>(11)?.unwrap_or_default(),
+        cid: cid_of(row)?.map(|cid| cid.to_string()).unwrap_or_default(),
+        ..accused()
+    }))
 }
 
 #[derive(Debug)]

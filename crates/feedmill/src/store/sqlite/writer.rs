@@ -3,21 +3,20 @@
 //! Whatever waits when it is free goes into one transaction (group commit).
 //! If that fails, each batch is tried alone, so that one bad batch fails alone.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use parking_lot::Mutex;
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::accounts::Refusal;
 use super::apply::Apply;
 use super::derive::Ids;
+use super::error::is_damage;
 use super::head::Head;
+use super::marks::{RowMark, Sources};
 use super::memory::Memory;
 use super::pending::Turn;
-use super::wal::{self, Wal};
 use super::{WRITER_CACHE, broken, outbox, rebuild, sql};
 use crate::clock::Micros;
 use crate::crash;
@@ -28,6 +27,7 @@ use crate::store::measure;
 use crate::store::plan::Plan;
 use crate::store::writing::{Notes, Phase, Writing};
 use crate::store::{Committed, StoreError};
+use crate::wal::{self, Wal};
 
 /// Batches waiting for the writer; one more and the sender waits.
 const WAITING_MAX: usize = 64;
@@ -46,8 +46,10 @@ struct Job {
 /// A handle on the writer thread; dropping it ends the thread after its queue.
 #[derive(Debug)]
 pub(super) struct Writer {
-    marks: Arc<Marks>,
+    marks: Arc<Sources>,
     notes: Arc<Notes>,
+    /// The process before this one ended with a record that waited.
+    waiting_suspected: bool,
     jobs: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -55,16 +57,17 @@ pub(super) struct Writer {
 impl Writer {
     /// Starts the thread on a connection of its own.
     pub(super) fn start(
-        connection: Connection,
+        (connection, rows): (Connection, RowMark),
         plan: Arc<Plan>,
         ids: Ids,
         settings: &crate::config::Store,
         head: &Arc<Head>,
     ) -> Result<Self, StoreError> {
         let (jobs, queue) = sync_channel(WAITING_MAX);
-        let mut desk = Desk::new(connection, plan, ids, settings, head)?;
+        let mut desk = Desk::new((connection, rows), plan, ids, settings, head)?;
         let notes = Arc::clone(&desk.notes);
         let marks = Arc::clone(&desk.marks);
+        let waiting_suspected = desk.rows.is_suspecting();
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || desk.run(&queue))
@@ -72,6 +75,7 @@ impl Writer {
         Ok(Self {
             marks,
             notes,
+            waiting_suspected,
             jobs: Some(jobs),
             thread: Some(thread),
         })
@@ -80,7 +84,11 @@ impl Writer {
     /// Hands over a batch and waits until it is durable.
     pub(super) fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
         let (answer, reply) = sync_channel(1);
-        let gone = || StoreError::Broken("the writer thread has ended".into());
+        let gone = || {
+            let cause = broken("the writer thread has ended; restart the process".into());
+            self.notes.damaged(&cause);
+            cause
+        };
         let number = self.notes.handed_over(batch.now_us);
         let jobs = self.jobs.as_ref().ok_or_else(gone)?;
         let sent = jobs.send(Job { batch, answer });
@@ -94,7 +102,21 @@ impl Writer {
 
     /// Marks the batches of a source while they are worked on.
     pub(super) fn mark(&self, source: &str, attempt: Arc<Attempt>) {
-        self.marks.lock().insert(source.to_owned(), attempt);
+        self.marks.insert(source, attempt);
+    }
+
+    pub(super) fn waiting_suspected(&self) -> bool {
+        self.waiting_suspected
+    }
+
+    /// An error of somebody who reads, noted if it is damage.
+    pub(super) fn noted(&self, error: rusqlite::Error) -> StoreError {
+        let is_damage = is_damage(&error);
+        let error = sql(error);
+        if is_damage {
+            self.notes.damaged(&error);
+        }
+        error
     }
 
     /// What the thread is doing.
@@ -114,7 +136,8 @@ impl Drop for Writer {
 }
 
 struct Desk {
-    marks: Arc<Marks>,
+    marks: Arc<Sources>,
+    rows: RowMark,
     connection: Connection,
     plan: Arc<Plan>,
     ids: Ids,
@@ -131,15 +154,16 @@ struct Desk {
 
 impl Desk {
     fn new(
-        connection: Connection,
+        (connection, rows): (Connection, RowMark),
         plan: Arc<Plan>,
         ids: Ids,
         settings: &crate::config::Store,
         head: &Arc<Head>,
     ) -> Result<Self, StoreError> {
-        let wal = Wal::limit(&connection, settings.wal_mib_max).map_err(sql)?;
+        let wal = Wal::limit("store", &connection, settings.wal_mib_max).map_err(sql)?;
         Ok(Self {
             marks: Arc::default(),
+            rows,
             connection,
             plan,
             ids,
@@ -176,11 +200,52 @@ impl Desk {
                 items += job.batch.items.len();
                 jobs.push(job);
             }
-            self.serve(jobs);
+            self.serve_all(jobs);
         }
     }
 
+    /// Serves jobs together, except for those that are suspected; before them what waited and is.
+    fn serve_all(&mut self, jobs: Vec<Job>) {
+        let now_us = jobs.iter().map(|job| job.batch.now_us).max();
+        if let Err(error) = self.clear_suspicion(now_us.unwrap_or_default()) {
+            for job in jobs {
+                drop(job.answer.send((Err(error.clone()), job.batch)));
+            }
+            return;
+        }
+        let mut together = Vec::new();
+        for job in jobs {
+            if self.marks.suspects(&job.batch) {
+                self.serve(std::mem::take(&mut together));
+                self.serve(vec![job]);
+            } else {
+                together.push(job);
+            }
+        }
+        self.serve(together);
+    }
+
+    /// Works on the record with which the process before this one ended, and on those before it, in transactions of
+    /// their own, so that nothing else is blamed if it ends again.
+    fn clear_suspicion(&mut self, now_us: Micros) -> Result<(), StoreError> {
+        while self.rows.is_suspecting() {
+            let Some(work) = self.rows.next(&self.connection).map_err(sql)? else {
+                self.rows.passed();
+                break;
+            };
+            let is_last = self.rows.is_last(&work);
+            self.transaction(&[&Batch::of_no_source(now_us, work)])?;
+            if is_last {
+                self.rows.passed();
+            }
+        }
+        Ok(())
+    }
+
     fn serve(&mut self, jobs: Vec<Job>) {
+        if jobs.is_empty() {
+            return;
+        }
         let batches: Vec<&Batch> = jobs.iter().map(|job| &job.batch).collect();
         match self.transaction(&batches) {
             Ok(done) => {
@@ -207,7 +272,9 @@ impl Desk {
         let now_us = batches.iter().map(|batch| batch.now_us).max();
         let now_us = now_us.unwrap_or_default();
         let result = self.attempt(batches, now_us);
-        each_mark(&self.marks, batches, Attempt::end);
+        self.rows.end();
+        self.rows.reset(result.is_err());
+        self.marks.each(batches, Attempt::end);
         match &result {
             Ok(_) => self.notes.ended(now_us, None),
             Err(error) => {
@@ -242,7 +309,7 @@ impl Desk {
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate);
         let tx = begun.map_err(sql)?;
-        each_mark(&self.marks, batches, Attempt::begin);
+        self.marks.each(batches, Attempt::begin);
         self.notes.phase(Phase::Applying, now_us);
         let version = version(&tx)?;
         if self.version != version {
@@ -253,7 +320,13 @@ impl Desk {
         let mut done = Vec::with_capacity(batches.len());
         let mut head = outbox::head(&tx).map_err(sql)?;
         for batch in batches {
-            let applied = apply_batch(&tx, &mut self.memory, (&self.plan, &self.ids), batch, head)?;
+            let fixed = Fixed {
+                plan: &self.plan,
+                ids: &self.ids,
+                rows: &self.rows,
+                suspected: self.marks.suspects(batch),
+            };
+            let applied = apply_batch(&tx, &mut self.memory, fixed, batch, head)?;
             head = applied.position;
             done.push(applied);
         }
@@ -271,7 +344,8 @@ impl Desk {
         outbox::trim(&tx, head, self.outbox).map_err(sql)?;
         crash::point("commit.before");
         // From here on only the disk is waited for, whatever the records are.
-        each_mark(&self.marks, batches, Attempt::end);
+        self.rows.end();
+        self.marks.each(batches, Attempt::end);
         self.notes.phase(Phase::Committing, now_us);
         tx.commit().map_err(sql)?;
         crash::point("commit.after");
@@ -284,32 +358,31 @@ impl Desk {
     }
 }
 
-/// The markers of sources.
-type Marks = Mutex<HashMap<String, Arc<Attempt>>>;
-
-/// Does something to the marker of each batch's source.
-fn each_mark(marks: &Marks, batches: &[&Batch], act: fn(&Attempt)) {
-    let marks = marks.lock();
-    for batch in batches {
-        if let Some(attempt) = marks.get(&batch.source) {
-            act(attempt);
-        }
-    }
+/// What a batch is applied with and does not change.
+#[derive(Clone, Copy)]
+struct Fixed<'a> {
+    plan: &'a Plan,
+    ids: &'a Ids,
+    rows: &'a RowMark,
+    suspected: bool,
 }
 
 /// Applies one batch within a transaction, after `head`.
 fn apply_batch(
     tx: &Connection,
     memory: &mut Memory,
-    (plan, ids): (&Plan, &Ids),
+    fixed: Fixed<'_>,
     batch: &Batch,
     head: i64,
 ) -> Result<Committed, StoreError> {
+    let Fixed { plan, ids, .. } = fixed;
     let mut apply = Apply {
         tx,
         memory,
         plan,
         ids,
+        rows: fixed.rows,
+        suspected: fixed.suspected,
         source: &batch.source,
         seq: 0,
         now_us: batch.now_us,
@@ -426,125 +499,4 @@ fn account_for(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{Place, schema};
-    use super::*;
-    use crate::config::Config;
-
-    fn desk() -> Desk {
-        let text = "namespace = \"com.example\"\n[store]\nurl = \"sqlite::memory:\"\n";
-        let config = Config::parse(text).unwrap();
-        let plan = Plan::new(&config);
-        let place = Place::of(&config.store.url);
-        let mut connection = place.connect(1).unwrap();
-        schema::create(&mut connection).unwrap();
-        let ids = rebuild::align(&mut connection, &plan).unwrap();
-        let head = Arc::new(Head::default());
-        Desk::new(connection, Arc::new(plan), ids, &config.store, &head).unwrap()
-    }
-
-    fn batch(source: &str) -> Batch {
-        Batch {
-            source: source.into(),
-            cursor: Some(1),
-            now_us: 1,
-            items: Vec::new(),
-        }
-    }
-
-    /// SQLite's number of the mode in which these batches were committed.
-    fn synchronous(desk: &mut Desk, sources: &[&str]) -> i64 {
-        let batches: Vec<Batch> = sources.iter().map(|source| batch(source)).collect();
-        let batches: Vec<&Batch> = batches.iter().collect();
-        desk.transaction(&batches).unwrap();
-        let mode = desk
-            .connection
-            .pragma_query_value(None, "synchronous", |row| row.get(0));
-        mode.unwrap()
-    }
-
-    /// A marker of this source, named for a batch of two frames.
-    fn marked(desk: &Desk, source: &str, path: &std::path::Path) {
-        let attempt = Attempt::open(path).unwrap();
-        attempt.name(Some(crate::store::attempt::Mark {
-            frames: 2,
-            first: 1,
-            tries: 1,
-        }));
-        let attempt = Arc::new(attempt);
-        desk.marks.lock().insert(source.into(), attempt);
-    }
-
-    #[test]
-    fn a_batch_is_marked_while_it_is_applied_and_not_while_the_disk_is_waited_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("mark");
-        let mut desk = desk();
-        marked(&desk, "relay", &path);
-        let seen: Arc<Mutex<Vec<bool>>> = Arc::default();
-        let look = |path: &std::path::Path| Attempt::open(path).unwrap().found().is_some();
-        let (applying, committing) = (Arc::clone(&seen), Arc::clone(&seen));
-        let (at, then) = (path.clone(), path.clone());
-        desk.connection
-            .update_hook(Some(move |_, _: &str, _: &str, _| {
-                applying.lock().push(look(&at));
-            }))
-            .unwrap();
-        desk.connection
-            .commit_hook(Some(move || {
-                committing.lock().push(look(&then));
-                false
-            }))
-            .unwrap();
-        let letter = Item::Unopened(crate::store::batch::DeadLetter::default());
-        let one = Batch {
-            items: vec![letter],
-            ..batch("relay")
-        };
-        desk.transaction(&[&one]).unwrap();
-        let seen = seen.lock();
-        let (committing, applying) = seen.split_last().unwrap();
-        assert!(!committing && applying.contains(&true) && !applying.contains(&false));
-        assert!(!look(&path));
-    }
-
-    #[test]
-    fn a_full_store_leaves_no_mark() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("mark");
-        let mut desk = desk();
-        marked(&desk, "relay", &path);
-        let pages: i64 = desk
-            .connection
-            .pragma_query_value(None, "page_count", |row| row.get(0))
-            .unwrap();
-        desk.connection
-            .pragma_update(None, "max_page_count", pages)
-            .unwrap();
-        let letters = (0..2000).map(|number| {
-            Item::Unopened(crate::store::batch::DeadLetter {
-                stage: "frame".into(),
-                raw: format!("{number}").repeat(500),
-                ..Default::default()
-            })
-        });
-        let full = Batch {
-            items: letters.collect(),
-            ..batch("relay")
-        };
-        let refused = desk.transaction(&[&full]).unwrap_err();
-        assert!(refused.passes(), "{refused}");
-        assert_eq!(Attempt::open(&path).unwrap().found(), None);
-    }
-
-    #[test]
-    fn a_group_with_a_direct_write_is_on_the_disk_before_it_is_answered() {
-        const NORMAL: i64 = 1;
-        const FULL: i64 = 2;
-        let mut desk = desk();
-        assert_eq!(synchronous(&mut desk, &["relay"]), NORMAL);
-        assert_eq!(synchronous(&mut desk, &[DIRECT]), FULL);
-        assert_eq!(synchronous(&mut desk, &["relay", "other"]), NORMAL);
-        assert_eq!(synchronous(&mut desk, &["relay", DIRECT, "other"]), FULL);
-    }
-}
+mod tests;

@@ -10,7 +10,7 @@ use decide::content::split;
 use decide::derived::{Derived, Part, SortKey};
 use decide::ids::{FollowId, IndexId, Rev, SortId};
 use decide::rules::{Counted, Expressions, IndexRules, Merging, Rules, Subject};
-use feedmill::clock::Micros;
+use feedmill::check::{Checker, Claim};
 use feedmill::config::Config;
 use feedmill::expression::Scope;
 use feedmill::store::batch::{Commit, DeadLetter, Item, Op, Put, Verdict};
@@ -20,9 +20,15 @@ use feedmill::store::plan::{self, Plan};
 use record::json;
 
 /// The configuration's expressions and paths, compiled.
-#[derive(Debug)]
 pub(crate) struct Bridge {
     plan: Arc<Plan>,
+    checker: Arc<Checker>,
+}
+
+impl std::fmt::Debug for Bridge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bridge").finish_non_exhaustive()
+    }
 }
 
 pub(crate) fn index(lane: plan::LaneId) -> IndexId {
@@ -30,8 +36,8 @@ pub(crate) fn index(lane: plan::LaneId) -> IndexId {
 }
 
 impl Bridge {
-    pub(crate) fn new(plan: Arc<Plan>) -> Self {
-        Self { plan }
+    pub(crate) fn new(plan: Arc<Plan>, checker: Arc<Checker>) -> Self {
+        Self { plan, checker }
     }
 
     /// The rules that decisions are made by.
@@ -59,7 +65,11 @@ impl Bridge {
             indexes,
             queues: self.plan.queues.clone(),
             parked_max: config.settle.parked_max,
-            expressions: Some(Arc::new(Self::new(Arc::clone(&self.plan)))),
+            dead_bytes_max: i64::MAX,
+            expressions: Some(Arc::new(Self::new(
+                Arc::clone(&self.plan),
+                Arc::clone(&self.checker),
+            ))),
         }
     }
 
@@ -264,15 +274,17 @@ pub(crate) fn fault(letter: &DeadLetter) -> batch::Fault {
 }
 
 impl Expressions for Bridge {
-    fn derive(&self, record: Subject<'_>) -> (Derived, Option<Micros>) {
-        let value = json::from_json(record.body).unwrap();
-        let path = self.plan.times.get(record.nsid).cloned().flatten();
-        let time = path.and_then(|path| value.at(&path)?.text().map(str::to_owned));
-        let time_us = time.and_then(|text| record::datetime::parse_us(&text));
-        (
-            derived(&self.plan.derive(record.nsid, record.did, &value)),
-            time_us,
-        )
+    fn derive(&self, record: Subject<'_>) -> batch::Put {
+        let claim = Claim {
+            did: record.did,
+            collection: record.nsid,
+            rkey: record.rkey,
+            rev: 0,
+        };
+        match self.checker.json(claim, None, record.body) {
+            Verdict::Put(put) => self.put((record.did, record.nsid, record.rkey), &put),
+            other => panic!("a stored record passed its checks: {other:?}"),
+        }
     }
 
     fn broken(

@@ -174,7 +174,9 @@ impl Named {
                 reader,
                 key,
             } => vec![self.follow("unfollow", source.0, reader.0, key.0)],
-            New::Regroup { index, was, now } => {
+            New::Regroup {
+                index, was, now, ..
+            } => {
                 let line = |word: &str, it: &Grouped| {
                     let keys = it.keys.iter().map(|key| key.0).collect();
                     let group = (index.0, it.uri.as_str(), it.time_us, it.author.0, keys);

@@ -307,3 +307,23 @@ fn any_order_in_any_batches_gives_what_the_records_say() {
         }
     }
 }
+
+#[test]
+fn a_change_of_a_group_is_small_however_many_keys_its_records_have() {
+    let single = links(300);
+    let orders = [single.clone(), single.into_iter().rev().collect()];
+    let found = orders.map(|order| {
+        let mut bed = Bed::of_many_sets(1000);
+        for edit in order {
+            bed.commit(&[edit]);
+        }
+        let longest = bed.numbers("SELECT max(length(changes)) FROM outbox");
+        assert!(longest[0] < 4000, "{longest:?} bytes in one entry");
+        let activities = bed.activities();
+        // Each record has a set of its own beside its author.
+        assert_eq!(activities[0].len(), GROUP_KEYS_MAX - 1);
+        assert_eq!(bed.unmerged(), 300 - activities[0].len() as i64);
+        activities
+    });
+    assert_eq!(found[0], found[1]);
+}
