@@ -188,13 +188,12 @@ impl<'a> Apply<'a> {
             snapshot: false,
         };
         of_frame(|| {
-            commit
-                .ops
-                .iter()
-                .try_for_each(|op| match self.plan.queues.by_collection.get(&op.collection) {
+            commit.ops.iter().try_for_each(|op| {
+                match self.plan.queues.by_collection.get(&op.collection) {
                     Some(&queue) if !commit.was_held => self.queue(queue, author, stamp, op),
                     _ => self.op(author, stamp, op),
-                })
+                }
+            })
         })
     }
 
