@@ -175,11 +175,7 @@ const ASKING: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "crates/feedmill/src/cli/bench/load.rs",
-                "asks the server that the bench started",
-            ),
-            (
-                "crates/feedmill/src/cli/bench/redis.rs",
-                "asks the Redis that the bench started",
+                "asks servers that the bench started",
             ),
         ],
     ),

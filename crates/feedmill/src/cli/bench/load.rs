@@ -8,6 +8,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use sim::rng::Rng;
 
@@ -16,6 +17,9 @@ use super::meter::cpu_of;
 
 /// Connections kept open at once.
 const CONNECTIONS: usize = 4;
+/// How often a server that is starting is tried, and the pause between.
+const CONNECTS_MAX: usize = 600;
+const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A serving process; dropping it ends it.
 #[derive(Debug)]
@@ -94,6 +98,18 @@ impl Served {
         let mut client = Client::connect(&self.address)?;
         Ok(client.ask(request)?.to_vec())
     }
+}
+
+/// A connection to a server that is starting on this machine.
+pub(super) fn connect_when_up(port: u16, server: &str) -> Result<TcpStream, Ending> {
+    for _ in 0..CONNECTS_MAX {
+        if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+            stream.set_nodelay(true)?;
+            return Ok(stream);
+        }
+        std::thread::sleep(CONNECT_PAUSE);
+    }
+    Err(format!("{server} does not answer").into())
 }
 
 /// A seed that differs between connections and between measurements.

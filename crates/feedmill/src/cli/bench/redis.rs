@@ -3,9 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use super::Ending;
+use super::load::connect_when_up;
 use super::meter::cpu_of;
 
 /// Commands sent before the answers are read.
@@ -36,7 +36,7 @@ fn start() -> Result<Option<(Server, TcpStream)>, Ending> {
         .spawn();
     let Ok(child) = spawned else { return Ok(None) };
     let server = Server(child);
-    let stream = connect(port)?;
+    let stream = connect_when_up(port, "redis-server")?;
     Ok(Some((server, stream)))
 }
 
@@ -104,17 +104,6 @@ fn fill(stream: &mut TcpStream, timelines: u32, items_max: usize) -> Result<(), 
         answers(stream, 1)?;
     }
     Ok(())
-}
-
-fn connect(port: u16) -> Result<TcpStream, Ending> {
-    for _ in 0..100 {
-        if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
-            stream.set_nodelay(true)?;
-            return Ok(stream);
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Err("redis-server does not answer".into())
 }
 
 fn push(
