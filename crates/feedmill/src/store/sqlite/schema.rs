@@ -268,6 +268,11 @@ CREATE TABLE wrong_clock (id INTEGER PRIMARY KEY CHECK (id = 1), at INTEGER NOT 
 ", "
 -- seen: when it was first seen, however long it waits.
 ALTER TABLE parked ADD COLUMN seen INTEGER;
+", "
+-- began: the position of the outbox after which this life of the file counts; 0 unless it was restored. One row.
+-- `feedmill restore` writes it too, also into a copy of an earlier layout.
+CREATE TABLE IF NOT EXISTS epoch (id INTEGER PRIMARY KEY CHECK (id = 1), began INTEGER NOT NULL);
+INSERT OR IGNORE INTO epoch VALUES (1, 0);
 "];
 
 /// The step after which the piles are filled from what stood in indexes before.
@@ -474,7 +479,8 @@ mod tests {
         }
         migrate(&mut connection).unwrap();
         let drawn = outbox::draw(&connection, 16, 100).unwrap();
-        assert_eq!((drawn.changes, drawn.position), (expected, 22));
+        let changes: Vec<(i64, Change)> = (17..).zip(expected).collect();
+        assert_eq!((drawn.changes, drawn.position), (changes, 22));
         assert_eq!(
             outbox::draw(&connection, 12, 100).unwrap().changes.len(),
             10
