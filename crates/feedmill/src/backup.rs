@@ -24,6 +24,7 @@ use sha2::{Digest as _, Sha256};
 use crate::clock::Micros;
 use crate::config::Config;
 use crate::file::{self, with_ending};
+use crate::pause::chance;
 
 /// The form of the manifest and the folder.
 const FORMAT: u32 = 1;
@@ -339,7 +340,37 @@ fn put(from: &Path, copied: &Copied, to: &Path, report: Report<'_>) -> Result<()
             cause: format!("it differs from what {MANIFEST} says; use another backup"),
         });
     }
-    file.sync_all().map_err(io_at(to))
+    file.sync_all().map_err(io_at(to))?;
+    match copied.kind {
+        Kind::Store => begin_epoch(to),
+        _ => Ok(()),
+    }
+}
+
+/// Has a restored store count its changes from a position that it never gave out, also not in the
+/// life that ends with this restore: consumers of that life notice that they have to begin anew.
+fn begin_epoch(store: &Path) -> Result<(), BackupError> {
+    let begin = || {
+        let connection = Connection::open(store)?;
+        connection.execute(
+            "UPDATE epoch SET began = max(began, (SELECT coalesce(max(last), 0) FROM outbox)) + ?1",
+            [epoch_length()],
+        )?;
+        connection.close().map_err(|(_, error)| error)
+    };
+    begin().map_err(sql_at(store))?;
+    let file = File::open(store).map_err(io_at(store))?;
+    file.sync_all().map_err(io_at(store))
+}
+
+/// How far the next epoch begins above the last position: by chance, so that two restores of one
+/// backup differ too.
+fn epoch_length() -> i64 {
+    /// Dozens of restores stay below what JSON's numbers hold.
+    const LENGTH_MAX: f64 = (1u64 << 47) as f64;
+    /// More changes than a life that ends soon after a backup can have made.
+    const LENGTH_MIN: i64 = 1 << 32;
+    LENGTH_MIN + (chance() * LENGTH_MAX) as i64
 }
 
 fn manifest(folder: &Path) -> Result<Manifest, BackupError> {

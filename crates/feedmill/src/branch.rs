@@ -19,7 +19,7 @@ use tracing::{error, info, warn};
 use crate::check;
 use crate::metrics;
 use crate::status::health::Health;
-use crate::store::{Change, Outbox, SharedStore, StoreError};
+use crate::store::{Drawn, Outbox, SharedStore, StoreError};
 
 /// Changes drawn at once.
 const DRAW_MAX: usize = 1000;
@@ -49,16 +49,12 @@ pub trait Branch: Send + fmt::Debug {
     /// The last change it holds; `None` if it holds nothing that fits the configuration.
     fn position(&self) -> Result<Option<i64>, BranchError>;
 
-    /// Takes over changes, durable together with the position of the last of them.
+    /// Takes over the changes after `from`, each with its position, durable together with the
+    /// position to go on from.
     ///
     /// A record may be newer in the store by now than it was at the change; to take it as it is
     /// now is right, because its later change is still to come and will leave it so.
-    fn apply(
-        &mut self,
-        store: &dyn Outbox,
-        changes: &[Change],
-        position: i64,
-    ) -> Result<(), BranchError>;
+    fn apply(&mut self, store: &dyn Outbox, from: i64, drawn: &Drawn) -> Result<(), BranchError>;
 
     /// Starts anew from the records as they are; returns the position it then stands at.
     ///
@@ -99,7 +95,7 @@ pub fn step(branch: &mut dyn Branch, store: &dyn Outbox) -> Result<Step, BranchE
         return Ok(Step::More);
     }
     if !drawn.changes.is_empty() {
-        branch.apply(store, &drawn.changes, drawn.position)?;
+        branch.apply(store, position, &drawn)?;
     }
     let behind = head.saturating_sub(drawn.position).max(0);
     ::metrics::gauge!(metrics::BRANCH_BEHIND, "branch" => name).set(behind as f64);

@@ -19,7 +19,7 @@ use tracing::debug;
 
 use crate::branch::{Branch, BranchError};
 use crate::clock::Clock;
-use crate::store::{AccountStatus, Change, Outbox, Standing, Version};
+use crate::store::{AccountStatus, Change, Drawn, Outbox, Standing, Version};
 use replicate::event::{AccountEvent, RecordEvent};
 use replicate::log::Log;
 use replicate::sqlite::published::{Desk, Notice, PublishError};
@@ -122,14 +122,8 @@ impl Publisher {
         })
     }
 
-    fn take(
-        &self,
-        store: &dyn Outbox,
-        changes: &[Change],
-        from: Option<i64>,
-        position: i64,
-    ) -> Result<(), Halt> {
-        let (uris, mut dids) = touched(changes);
+    fn take(&self, store: &dyn Outbox, from: Option<i64>, drawn: &Drawn) -> Result<(), Halt> {
+        let (uris, mut dids) = touched(&drawn.changes);
         let mut notices = Vec::with_capacity(uris.len());
         for slice in uris.chunks(SLICE_MAX) {
             let asked: Vec<&str> = slice.iter().map(|(uri, _)| *uri).collect();
@@ -159,7 +153,7 @@ impl Publisher {
         }
         ordered.append(&mut notices);
         ordered.append(&mut visible);
-        Ok(self.publish(from, Some(position), &ordered)?)
+        Ok(self.publish(from, Some(drawn.position), &ordered)?)
     }
 
     fn start_anew(&self, store: &dyn Outbox, from: Option<i64>) -> Result<i64, Halt> {
@@ -217,19 +211,14 @@ impl Branch for Publisher {
         through.map_err(|error| BranchError::Keep(error.to_string()))
     }
 
-    fn apply(
-        &mut self,
-        store: &dyn Outbox,
-        changes: &[Change],
-        position: i64,
-    ) -> Result<(), BranchError> {
-        let first = position - changes.len() as i64;
+    fn apply(&mut self, store: &dyn Outbox, from: i64, drawn: &Drawn) -> Result<(), BranchError> {
+        let position = drawn.position;
         // Another process may have gone on meanwhile; then it has told what we would tell.
         let from = match self.position()? {
-            Some(from) if (first..position).contains(&from) => from,
+            Some(now) if (from..position).contains(&now) => now,
             _ => return Ok(()),
         };
-        match self.take(store, changes, Some(from), position) {
+        match self.take(store, Some(from), drawn) {
             Err(Halt::Stale) => {
                 debug!(position, "another process has published this");
                 Ok(())
@@ -286,10 +275,10 @@ fn keep(error: blocklog::store::StoreError) -> Halt {
 
 /// URIs that changed, each once, in the order of their last change, with whether that was live;
 /// and accounts that turned.
-fn touched(changes: &[Change]) -> (Vec<(&str, bool)>, BTreeSet<&str>) {
+fn touched(changes: &[(i64, Change)]) -> (Vec<(&str, bool)>, BTreeSet<&str>) {
     let (mut uris, mut dids) = (Vec::new(), BTreeSet::new());
     let mut seen = BTreeSet::new();
-    for change in changes.iter().rev() {
+    for (_, change) in changes.iter().rev() {
         match change {
             Change::Put { uri, live, .. } => {
                 if seen.insert(uri.as_str()) {

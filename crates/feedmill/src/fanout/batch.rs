@@ -75,16 +75,12 @@ pub(super) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Changes of consecutive positions, the first of them at `first`.
-    pub(super) fn new(
-        routes: &Routes,
-        first: i64,
-        changes: &'a [Change],
-    ) -> Result<Self, StoreError> {
+    /// Changes, each at its position.
+    pub(super) fn new(routes: &Routes, changes: &'a [(i64, Change)]) -> Result<Self, StoreError> {
         let mut batch = Self {
             steps: Vec::with_capacity(2 * changes.len()),
         };
-        for (position, change) in (first..).zip(changes) {
+        for (position, change) in changes {
             batch.steps.push(Step::Begin(position.cast_unsigned()));
             batch.add(routes, change)?;
         }

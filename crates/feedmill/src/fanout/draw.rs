@@ -155,7 +155,7 @@ impl Drawer {
             if drawn.changes.is_empty() {
                 return Ok(true);
             }
-            self.apply(position + 1, &drawn.changes)?;
+            self.apply(&drawn.changes)?;
         }
         Ok(false)
     }
@@ -174,34 +174,31 @@ impl Drawer {
             return Ok(true);
         }
         let more = drawn.changes.len() >= DRAW_MAX;
-        let first = drawn.position + 1 - drawn.changes.len() as i64;
         let mut rest = drawn.changes.as_slice();
-        let mut next = first;
         // Background work goes along with the changes: records that reach a ring after newer ones
         // must each be given a place there.
         loop {
             let (chunk, after) = rest.split_at(chunk_length(rest));
-            let applied = self.apply(next, chunk);
+            let applied = self.apply(chunk);
             self.register(now_us);
             let busy = self.timelines.step(now_us, WORK);
             applied?;
             if after.is_empty() {
                 return Ok(more || busy);
             }
-            next += chunk.len() as i64;
             rest = after;
         }
     }
 
     /// Makes changes that are seen together: all of them, or none if one cannot be made.
-    fn apply(&mut self, first: i64, changes: &[Change]) -> Result<(), StoreError> {
-        let batch = Batch::new(&self.fanout.routes, first, changes)?;
-        if changes.is_empty() {
+    fn apply(&mut self, changes: &[(i64, Change)]) -> Result<(), StoreError> {
+        let batch = Batch::new(&self.fanout.routes, changes)?;
+        let Some((first, _)) = changes.first() else {
             return Ok(());
-        }
+        };
         // From here on nothing is remembered that is read at the position before.
         self.timelines.begin(first.cast_unsigned());
-        for change in changes {
+        for (_, change) in changes {
             self.fanout.forget(change);
         }
         batch.make(&mut self.timelines);
@@ -227,17 +224,18 @@ impl Drawer {
 }
 
 /// How many changes go together: a moved record's delete is never apart from its insert.
-fn chunk_length(changes: &[Change]) -> usize {
+fn chunk_length(changes: &[(i64, Change)]) -> usize {
     let mut length = changes.len().min(TOGETHER_MAX);
     while let (
-        Some(
+        Some((
+            _,
             Change::Regroup {
                 continues: true, ..
             }
             | Change::Delete { .. }
             | Change::Follow { .. }
             | Change::Unfollow { .. },
-        ),
+        )),
         true,
     ) = (
         changes.get(length.saturating_sub(1)),

@@ -19,7 +19,7 @@ use tracing::error;
 use super::hub::Listener;
 use super::seat::{End, Seat, weight};
 use super::view::Entries;
-use super::{DRAW_MAX, Ear, Live, News, Reach, Told, View, numbered};
+use super::{DRAW_MAX, Ear, Live, News, Reach, Told, View};
 use crate::store::{Change, StoreError};
 
 /// Bytes of news that were missed and wait to be taken.
@@ -228,7 +228,7 @@ impl Past {
         }
         live.until_shown(drawn.position);
         let mut bytes = 0;
-        for (position, change) in numbered(&drawn) {
+        for (position, change) in &drawn.changes {
             // What does not fit is drawn again when this much was taken.
             if bytes >= PAST_BYTES_MAX {
                 return Ok(());
@@ -239,12 +239,13 @@ impl Past {
             };
             let entries = &mut Entries::default();
             if let Some(view) = &mut self.view {
-                let told = view.take(&live.routes, position, change, &reach, entries);
+                let told = view.take(&live.routes, *position, change, &reach, entries);
                 bytes += told.iter().map(weight).sum::<usize>();
                 self.told.extend(told);
             }
-            self.at = position;
+            self.at = *position;
         }
+        self.at = drawn.position;
         Ok(())
     }
 

@@ -39,7 +39,6 @@ use tracing::error;
 use crate::config;
 use crate::fanout::Fanout;
 use crate::status::health::Health;
-use crate::store::change::Drawn;
 use crate::store::routes::Routes;
 use crate::store::{Change, Plan, SharedStore, StoreError};
 use hub::Hub;
@@ -201,16 +200,16 @@ impl Live {
             return Ok(());
         }
         let mut reaches = HashMap::new();
-        for (position, change) in numbered(&drawn) {
+        for (position, change) in &drawn.changes {
             if let Change::Account { key, .. } = change {
-                reaches.insert(position, self.reach(*key)?);
+                reaches.insert(*position, self.reach(*key)?);
             }
         }
         self.until_shown(drawn.position);
         let mut hub = self.hub.lock();
-        for (position, change) in numbered(&drawn) {
-            let reach = reaches.remove(&position).unwrap_or_default();
-            hub.tell(&self.routes, position, change, &reach);
+        for (position, change) in &drawn.changes {
+            let reach = reaches.remove(position).unwrap_or_default();
+            hub.tell(&self.routes, *position, change, &reach);
         }
         Ok(())
     }
@@ -257,10 +256,4 @@ impl Live {
         listening.begin(from)?;
         Ok(listening)
     }
-}
-
-/// Changes with their positions.
-fn numbered(drawn: &Drawn) -> impl Iterator<Item = (i64, &Change)> {
-    let first = drawn.position + 1 - drawn.changes.len() as i64;
-    (first..).zip(&drawn.changes)
 }

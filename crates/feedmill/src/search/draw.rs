@@ -9,7 +9,7 @@ use super::SearchIndex;
 use super::docs::{self, Doc};
 use crate::branch::{Branch, BranchError};
 use crate::store::search::words_of;
-use crate::store::{Change, Outbox, Row};
+use crate::store::{Change, Drawn, Outbox, Row};
 
 /// Records read at once when the index is made anew.
 const READ_MAX: usize = 1000;
@@ -76,15 +76,10 @@ impl Branch for SearchBranch {
         Ok(found)
     }
 
-    fn apply(
-        &mut self,
-        store: &dyn Outbox,
-        changes: &[Change],
-        position_after: i64,
-    ) -> Result<(), BranchError> {
+    fn apply(&mut self, store: &dyn Outbox, _from: i64, drawn: &Drawn) -> Result<(), BranchError> {
         // Each touched record once, as it is by now.
         let mut touched: BTreeMap<i64, usize> = BTreeMap::new();
-        for change in changes {
+        for (_, change) in &drawn.changes {
             if let Change::Put { record, uri, .. } | Change::Delete { record, uri, .. } = change
                 && let Some(table) = uri.split('/').nth(3).and_then(|nsid| self.0.table(nsid))
             {
@@ -96,7 +91,7 @@ impl Branch for SearchBranch {
         self.transaction(|connection| {
             match position(connection, &self.0.spec).map_err(|error| self.0.failed(error))? {
                 // Another process was here, and is as far or farther.
-                Some(held) if held >= position_after => return Ok(()),
+                Some(held) if held >= drawn.position => return Ok(()),
                 Some(_) => {}
                 None => return Err(BranchError::Keep("made anew by another process".into())),
             }
@@ -107,7 +102,7 @@ impl Branch for SearchBranch {
                 self.put(connection, row)
                     .map_err(|error| self.0.failed(error))?;
             }
-            docs::set_meta(connection, "position", &position_after)
+            docs::set_meta(connection, "position", &drawn.position)
                 .map_err(|error| self.0.failed(error))
         })
     }

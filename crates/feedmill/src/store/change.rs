@@ -70,7 +70,8 @@ pub struct Grouped {
 /// Changes drawn from the outbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Drawn {
-    pub changes: Vec<Change>,
+    /// Each with its position. Positions grow, and not always by one: see `store/sqlite/outbox.rs`.
+    pub changes: Vec<(i64, Change)>,
     /// The position to draw from next.
     pub position: i64,
     /// Changes after the asked position are no longer kept: rebuild from records.

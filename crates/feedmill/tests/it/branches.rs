@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use feedmill::branch::{self, Branch, BranchError, Step};
-use feedmill::store::{Change, Outbox};
+use feedmill::store::{Change, Drawn, Outbox};
 use parking_lot::Mutex;
 use sim::rng::Rng;
 
@@ -34,18 +34,14 @@ impl Branch for Ledger {
         Ok(self.0.lock().position)
     }
 
-    fn apply(
-        &mut self,
-        store: &dyn Outbox,
-        changes: &[Change],
-        position: i64,
-    ) -> Result<(), BranchError> {
+    fn apply(&mut self, store: &dyn Outbox, from: i64, drawn: &Drawn) -> Result<(), BranchError> {
         let mut keep = self.0.lock();
         if keep.failures > 0 {
             keep.failures -= 1;
             return Err(BranchError::Keep("told to fail".into()));
         }
-        for change in changes {
+        assert_eq!(keep.position, Some(from));
+        for (_, change) in &drawn.changes {
             match change {
                 Change::Put { record, uri, .. } => match store.kept(&[*record])?.pop() {
                     Some(row) => drop(keep.bodies.insert(uri.clone(), row.body)),
@@ -55,7 +51,7 @@ impl Branch for Ledger {
                 _ => {}
             }
         }
-        keep.position = Some(position);
+        keep.position = Some(drawn.position);
         Ok(())
     }
 

@@ -266,7 +266,7 @@ impl Pair {
         let old = drawn
             .changes
             .iter()
-            .flat_map(|it| named.of_today(it))
+            .flat_map(|(_, it)| named.of_today(it))
             .collect();
         let changed = self.new.changes(self.new_position, usize::MAX).unwrap();
         if let Some(last) = changed.last() {

@@ -34,6 +34,7 @@ mod direct_readers;
 mod disk_full;
 mod doors;
 mod environment;
+mod epochs;
 mod examples;
 mod explain;
 mod fanout;

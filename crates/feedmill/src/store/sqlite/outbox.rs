@@ -2,6 +2,11 @@
 //!
 //! A row holds changes `first..=last`; positions only grow, and are never
 //! given twice, because the head survives trimming in the last row.
+//!
+//! Nor are they given twice by two lives of one file. A restored file begins a new epoch: a position
+//! far above the last one by a number of chance (`epoch.began`), so that what was given before and is
+//! lost lies between the two epochs, and who asks from there is told that it is gone. Positions up
+//! to the last one of the epoch before are still good.
 
 use rusqlite::{Connection, Error, OptionalExtension, params};
 
@@ -19,7 +24,26 @@ pub(super) fn head(connection: &Connection) -> Result<i64, Error> {
         .prepare_cached("SELECT last FROM outbox ORDER BY first DESC LIMIT 1")?
         .query_row([], |row| row.get(0))
         .optional()?;
-    Ok(last.unwrap_or(0))
+    Ok(began(connection)?.max(last.unwrap_or(0)))
+}
+
+/// The position at which the epoch began; 0 for a file that was never restored.
+fn began(connection: &Connection) -> Result<i64, Error> {
+    connection
+        .prepare_cached("SELECT began FROM epoch")?
+        .query_row([], |row| row.get(0))
+}
+
+/// Whether a position lies between the last one of the epoch before and the beginning of this one.
+fn is_lost(connection: &Connection, position: i64, began: i64) -> Result<bool, Error> {
+    if position >= began {
+        return Ok(false);
+    }
+    let last: Option<i64> = connection
+        .prepare_cached("SELECT last FROM outbox WHERE first <= ?1 ORDER BY first DESC LIMIT 1")?
+        .query_row([began], |row| row.get(0))
+        .optional()?;
+    Ok(last.is_none_or(|last| last < position))
 }
 
 /// Appends changes after `head`; returns the new head.
@@ -61,6 +85,8 @@ pub(super) struct Keep {
 /// row always stays.
 pub(super) fn trim(tx: &Connection, head: i64, keep: Keep) -> Result<(), Error> {
     let floor = head.saturating_sub(i64::try_from(keep.changes_max).unwrap_or(i64::MAX));
+    // Between two epochs there are no changes: those of the one before go when this one has enough.
+    let floor = if floor > began(tx)? { floor } else { 0 };
     let bytes_max = i64::try_from(keep.bytes_max).unwrap_or(i64::MAX);
     let bytes: i64 = tx
         .prepare_cached("SELECT rows FROM size WHERE name = 'outbox bytes'")?
@@ -97,7 +123,8 @@ pub(super) fn draw(connection: &Connection, position: i64, limit: usize) -> Resu
         .prepare_cached("SELECT first FROM outbox ORDER BY first LIMIT 1")?
         .query_row([], |row| row.get(0))
         .optional()?;
-    if oldest.is_some_and(|oldest| oldest > position + 1) {
+    let began = began(connection)?;
+    if oldest.is_some_and(|oldest| oldest > position + 1) || is_lost(connection, position, began)? {
         drawn.gone = true;
         return Ok(drawn);
     }
@@ -117,13 +144,16 @@ pub(super) fn draw(connection: &Connection, position: i64, limit: usize) -> Resu
         let told = usize::try_from(last - first + 1).unwrap_or(0);
         let changes = changes::read(bytes).filter(|changes| changes.len() == told);
         let changes = changes.ok_or_else(damaged)?;
-        let skip = usize::try_from(position + 1 - first).unwrap_or(0);
-        drawn.changes.extend(changes.into_iter().skip(skip));
+        let changes = (first..).zip(changes);
+        drawn
+            .changes
+            .extend(changes.filter(|(at, _)| *at > position));
         drawn.position = last;
         if drawn.changes.len() >= limit {
-            break;
+            return Ok(drawn);
         }
     }
+    drawn.position = drawn.position.max(began); // where nothing of this epoch has happened yet
     Ok(drawn)
 }
 
@@ -152,6 +182,8 @@ mod tests {
             .unwrap();
         let table = "CREATE TABLE outbox (first INTEGER PRIMARY KEY, last INTEGER, changes BLOB)";
         connection.execute(table, []).unwrap();
+        let epoch = "CREATE TABLE epoch (began INTEGER); INSERT INTO epoch VALUES (0)";
+        connection.execute_batch(epoch).unwrap();
         let row = "INSERT INTO outbox VALUES (1, 5000, zeroblob(1000000))";
         connection.execute(row, []).unwrap();
         draw(&connection, 5000, 1).unwrap();

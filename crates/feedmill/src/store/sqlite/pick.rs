@@ -123,7 +123,7 @@ impl Pick<'_> {
             return Ok(None);
         }
         let mut changed = BTreeSet::new();
-        for change in &drawn.changes {
+        for (_, change) in &drawn.changes {
             if let Change::Put { record, .. } | Change::Delete { record, .. } = change {
                 changed.insert(*record);
             }

@@ -169,6 +169,9 @@ CREATE INDEX pending_by_author ON pending (author, id);
 
 -- One row per transaction: changes first..=last, packed.
 CREATE TABLE outbox (first INTEGER PRIMARY KEY, last INTEGER NOT NULL, changes BLOB NOT NULL);
+-- began: the position of the outbox after which this life of the file counts; 0 unless it was restored. One row.
+CREATE TABLE epoch (id INTEGER PRIMARY KEY CHECK (id = 1), began INTEGER NOT NULL);
+INSERT INTO epoch VALUES (1, 0);
 
 -- How the ingesting process is, as JSON; one row at most.
 CREATE TABLE heartbeat (id INTEGER PRIMARY KEY CHECK (id = 1), at INTEGER NOT NULL, report TEXT NOT NULL);
