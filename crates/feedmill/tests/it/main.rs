@@ -33,6 +33,7 @@ mod direct_names;
 mod direct_readers;
 mod disk_full;
 mod doors;
+mod engines;
 mod environment;
 mod epochs;
 mod examples;

@@ -53,9 +53,11 @@ impl World {
                 self.composer.naming(now, WATCH, &key)
             }
             _ => {
-                let key = match self.rng.chance(0.2) {
-                    true => self.some_key()?,
-                    false => self.someone()?,
+                // Mostly somebody whose records are in the way.
+                let key = match self.rng.below(10) {
+                    0 | 1 => self.some_key()?,
+                    2..=6 => self.followed(number)?,
+                    _ => self.someone()?,
                 };
                 self.composer.naming(now, collection, &key)
             }
