@@ -73,6 +73,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
 use crate::config::{self, Config};
@@ -120,6 +121,8 @@ pub struct Server {
     pub notifier: Option<notify::Notifier>,
     /// Handles that no stream told of, if they are to be resolved.
     pub handles: Option<Arc<Resolver>>,
+    /// Requests that wait for what the streams told of a handle.
+    handles_told: Semaphore,
     /// Who asks whether a DID exists, if anybody does.
     pub resolver: Option<Arc<Resolver>>,
     rates: rate::Rates,
@@ -195,6 +198,7 @@ impl Server {
             generator: None,
             notifier: None,
             handles: None,
+            handles_told: Semaphore::new(handles::TOLD_MAX),
             resolver: None,
             rates: rate::Rates::new(&config.serve, Arc::clone(&limits)),
             names: Names::of(config),

@@ -4,6 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::response::Redirect;
@@ -17,6 +18,7 @@ use feedmill::reach::fetch::{Ask, FetchError, Fetcher};
 use serde_json::json;
 
 use crate::names::{self, Held};
+use crate::strangers;
 
 const HERE: Held = Held::Address(Ipv4Addr::LOCALHOST);
 
@@ -134,6 +136,26 @@ async fn the_directory_and_dns_are_hosts_with_limits_like_any_other() {
     assert!(matches!(handle, Err(IdentityError::Later(_))), "{handle:?}");
     let second = resolver.key("did:plc:second").await;
     assert!(matches!(second, Err(IdentityError::Later(_))), "{second:?}");
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_repository_that_takes_too_long_is_cut_however_steadily_it_comes() {
+    let count = Arc::new(strangers::Count::default());
+    let pause = Duration::from_millis(20);
+    let steady = move || {
+        let body = strangers::endless(&count, "", pause);
+        async { body }
+    };
+    let (address, asked) = server(Router::new().route("/", get(steady))).await;
+    let url = format!("http://{address}/");
+    let mut config = config_of(&url);
+    (config.intake.repo_s_max, config.intake.speed_bytes_min) = (1, 1);
+    let fetcher = fetcher(&config);
+    let fetching = fetcher.archive(Ask::new(Cause::Repair, &url).named());
+    let fetched = tokio::time::timeout(crate::bed::PATIENCE, fetching).await;
+    let error = fetched.expect("it is cut").unwrap_err();
+    assert!(matches!(error, FetchError::TooSlow), "{error:?}");
     assert_eq!(asked.load(Ordering::SeqCst), 1);
 }
 

@@ -1,22 +1,33 @@
 //! The siege: every attack at once on the real server in little memory, beside an honest reader and an honest writer.
 //!
 //! `FEEDMILL_SIEGE_S` says how long; `./check slow` sets two minutes.
+//!
+//! Nothing may be lost, every honest page is exact and no honest request is refused, memory stays under its limit, and
+//! what attackers cost the processor is bounded by what they are charged (`processor`).
 
-use std::path::PathBuf;
+// What attackers may cost.
+mod processor;
+
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use feedmill::check::{Checker, Claim};
+use feedmill::config::Config;
 use feedmill::oracle::Oracle;
-use serde_json::Value;
-use sim::compose::{FOLLOW, ODD, POST};
-use sim::model::Rules;
+use feedmill::store::batch::{Batch, Commit, Item, Op};
+use serde_json::{Value, json};
+use sim::compose::ODD;
 use sim::network::{Network, NetworkOptions};
 use sim::utter::Utterance;
 
-use crate::attackers::{self, FEED, Field};
+use crate::attackers::{self, BIG, FEED, Field, HOSTILE, Relay, WAITING};
 use crate::bed;
 use crate::budgets::{followed, large_post, metric, peak_bytes, rkey};
-use crate::life::{Home, Life, adds_up};
+use crate::life::{Home, Life, PATIENCE, adds_up};
+use processor::{Bill, Costs};
 
 /// What the server may have.
 const MEMORY_BYTES: u64 = 1 << 30;
@@ -29,8 +40,15 @@ const LARGE_COUNT: usize = 30;
 /// Records of one thing, and how many are written at once.
 const THING: usize = 1_500;
 const THING_PART: usize = 50;
-/// Posts of before, of one author.
-const ORDINARY: usize = 2_000;
+/// Seconds from which on a siege is a long one, with a store to match.
+const LONG_S: u64 = 60;
+/// Records of before that every expensive question has to look at.
+const RECORDS: usize = 2_000;
+const RECORDS_LONG: usize = 100_000;
+/// Who wrote them.
+const SEEDER: &str = "did:plc:seeder";
+/// What an honest reader waits for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(if cfg!(debug_assertions) { 30 } else { 10 });
 
 /// A group of processes whose memory is limited; gone when dropped.
 struct Group {
@@ -89,14 +107,6 @@ fn start(home: &Home, group: Option<&Group>) -> Life {
     Life::of(shell)
 }
 
-/// Seconds of the processor that a process used.
-fn cpu_s(pid: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let rest = stat.rsplit(')').next().unwrap();
-    let ticks = rest.split_whitespace().skip(11).take(2);
-    ticks.map(|it| it.parse::<f64>().unwrap()).sum::<f64>() / 100.0
-}
-
 /// Notes of one thing, the newest first.
 fn of_one_thing(from: usize) -> Vec<Utterance> {
     let one = |number: usize| {
@@ -120,35 +130,6 @@ fn of_one_thing(from: usize) -> Vec<Utterance> {
     (from..from + THING_PART).map(one).collect()
 }
 
-/// Posts that every expensive question has to look at.
-fn ordinary(from: usize) -> Vec<Utterance> {
-    let one = |number: usize| {
-        let time = format!(
-            "2026-01-01T{:02}:{:02}:{:02}.000Z",
-            number / 3600,
-            number / 60 % 60,
-            number % 60
-        );
-        let mut writer = record::cbor::Writer::with_capacity(400);
-        writer.map(4);
-        writer.text("text").text(&format!(
-            "{:07} the words of a post, and more of the same",
-            number * 7919 % 1_000_003
-        ));
-        writer.text("$type").text(POST);
-        writer.text("langs").list(1).text("en");
-        writer.text("createdAt").text(&time);
-        Utterance {
-            collection: POST.into(),
-            rkey: rkey(700_000 + number),
-            block: writer.into_bytes().into(),
-            created_us: record::datetime::parse_us(&time),
-            sound: true,
-        }
-    };
-    (from..from + 50).map(one).collect()
-}
-
 /// One who holds the lock of the store for a while, now and then.
 fn stall(store: PathBuf) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
@@ -170,7 +151,7 @@ fn honest_client(round: usize, attempt: usize) -> reqwest::Client {
     let address = format!("198.{}.{attempt}.{number}", 18 + round / 250);
     headers.insert("x-forwarded-for", address.parse().unwrap());
     let client = reqwest::Client::builder().default_headers(headers);
-    client.build().unwrap()
+    client.timeout(ANSWER_MAX).build().unwrap()
 }
 
 /// The honest: a monitor, a writer, and readers of whom each compares every feed of every account.
@@ -179,6 +160,8 @@ struct Honest<'a> {
     home: &'a Home,
     since_us: i64,
     author: usize,
+    /// Comparisons of every page.
+    attempts: AtomicUsize,
 }
 
 impl Honest<'_> {
@@ -194,19 +177,19 @@ impl Honest<'_> {
                 .utter(self.author, of_one_thing(number * THING_PART));
         }
         self.network.settle();
-        let settled = self
-            .home
-            .settled(self.network.last_seq(), &mut [life])
-            .await;
-        adds_up(&settled.expect("it lives")["accounting"]);
+        adds_up(&self.durable(life).await["accounting"]);
         let begun = Instant::now();
         for attempt in 0.. {
             let client = honest_client(number, attempt);
             let oracle = Oracle::new(self.network, self.home.address.clone(), self.since_us)
                 .asking_by(client)
                 .hasty();
+            self.attempts.fetch_add(1, Ordering::Relaxed);
             let outcome = oracle.every_feed(&|_, _| {}).await;
-            let outcome = outcome.unwrap_or_else(|error| panic!("an honest request: {error:?}"));
+            let Ok(outcome) = outcome else {
+                let limited = limited(&self.home.address).await;
+                panic!("an honest request: {outcome:?}; limited: {limited:?}");
+            };
             // Pages from memory are a moment behind the cursor, and then they are what they were before.
             if outcome.mismatches == 0 {
                 assert!(outcome.entries > 0, "nothing was compared");
@@ -217,15 +200,31 @@ impl Honest<'_> {
         }
         unreachable!("it compares until it is right")
     }
+
+    /// Waits until all that was said is durable. Hostile accounts are in repair all the time.
+    async fn durable(&self, life: &mut Life) -> Value {
+        let (begun, last) = (Instant::now(), self.network.last_seq());
+        loop {
+            assert!(!life.is_over(), "it has ended: {:#?}", life.said("ERROR"));
+            let status = self.home.status().await.unwrap_or_default();
+            if status["ingestion"]["cursors"]["sim"].as_u64() >= Some(last) {
+                return status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "not durable in time: {status}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
 }
 
 /// Asks whether the server lives, all the time; every answer must be yes.
-fn monitor(address: String) -> tokio::task::JoinHandle<()> {
+fn monitor(address: String, asked: Arc<AtomicUsize>) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
-        let client = reqwest::Client::new();
+        let client = reqwest::Client::builder().timeout(ANSWER_MAX);
+        let client = client.build().unwrap();
         loop {
             for path in ["/health", "/ready"] {
                 let answer = client.get(format!("http://{address}{path}")).send().await;
+                asked.fetch_add(1, Ordering::Relaxed);
                 let status = answer.expect("an answer").status().as_u16();
                 let wanted: &[u16] = match path {
                     "/health" => &[200],
@@ -246,48 +245,136 @@ struct Camp {
     hostile: Vec<String>,
     author: usize,
     reader: String,
+    relay: Relay,
 }
 
-/// The account that the fewest follow: its posts are in lists, and on few pages of the honest.
-fn least_followed(network: &Network) -> usize {
-    network.world(|world| {
-        let rules = Rules {
-            follow: FOLLOW,
-            targets: &[POST],
-            include_self: false,
-            lexicons: true,
-        };
-        let accounts = world.accounts();
-        let all = accounts
-            .iter()
-            .map(|account| world.model().follows(&account.did, &rules));
-        let all: Vec<_> = all.collect();
-        let followers = |number: &usize| {
-            let did = accounts[*number].did.to_string();
-            all.iter().filter(|follows| follows.contains(&did)).count()
-        };
-        let visible = (0..accounts.len()).filter(|number| !accounts[*number].standing.hides());
-        visible.min_by_key(followers).unwrap()
-    })
+impl Camp {
+    fn honest(&self) -> Honest<'_> {
+        Honest {
+            network: &self.network,
+            home: &self.home,
+            since_us: feedmill::clock::Clock::Wall.now_us(),
+            author: self.author,
+            attempts: AtomicUsize::new(0),
+        }
+    }
 }
 
-async fn camp() -> Camp {
+/// What the configuration of the simulated network lacks: where attackers write, and what they are refused by.
+fn more(relay: &Relay, folder: &Path) -> String {
+    let log = folder.join("log.db");
+    format!(
+        r#"[collections.hostile]
+collection = "{HOSTILE}"
+validate = false
+[[collections.hostile.rule]]
+name = "short"
+expect = "!has(record.text) || size(record.text) < 30000"
+message = "a text has fewer than 30 000 letters"
+path = "text"
+[[collections.hostile.rule]]
+name = "distinct"
+when = "has(record.words)"
+expect = "record.words.all(a, size(record.words.filter(b, a == b)) == 1)"
+message = "each word comes once"
+path = "words"
+[collections.waiting]
+collection = "{WAITING}"
+validate = false
+requires = ["parent"]
+[collections.big]
+collection = "{BIG}"
+validate = false
+searchable = ["text"]
+[collections.big.queryable]
+text = {{}}
+langs = {{}}
+createdAt = {{ type = "range", as = "time" }}
+[[source]]
+name = "hostile"
+firehose = "{}"
+[log]
+file = {log:?}
+read = "anyone"
+append = "anyone"
+create = "anyone"
+bytes_max = 67108864
+[settle]
+parked_max = 2000
+dead_bytes_max = 20000000
+[store]
+"#,
+        relay.url
+    )
+}
+
+/// Puts records into the store of a process that has not begun.
+fn seed(file: &Path, count: usize) {
+    let config = Config::parse(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let store = feedmill::store::open(&config).unwrap();
+    let checker = Checker::new(&config, Arc::clone(store.plan()), &[]).unwrap();
+    let op = |number: usize| {
+        let rkey = rkey(number);
+        let second = number * 7_919 % 86_400;
+        let (hour, minute) = (second / 3_600, second / 60 % 60);
+        let time = format!("2026-01-01T{hour:02}:{minute:02}:{:02}.000Z", second % 60);
+        let text = format!(
+            "{:07} the words of a record, and more of the same",
+            number * 7_919 % 1_000_003
+        );
+        let claim = Claim {
+            did: SEEDER,
+            collection: BIG,
+            rkey: &rkey,
+            rev: number as u64 + 1,
+        };
+        let body = json!({"text": text, "langs": ["en"], "createdAt": time});
+        Op {
+            collection: BIG.to_owned(),
+            verdict: checker.json(claim, None, &body.to_string()),
+            rkey,
+        }
+    };
+    for from in (0..count).step_by(1_000) {
+        let commit = Commit {
+            did: SEEDER.to_owned(),
+            rev: from as u64 + 1_000,
+            chain: None,
+            filtered: 0,
+            ops: (from..from + 1_000).map(op).collect(),
+            frame: Default::default(),
+            seq: 0,
+            was_held: false,
+            live: true,
+        };
+        let batch = Batch {
+            source: "seed".into(),
+            cursor: Some(from as i64),
+            now_us: feedmill::clock::Clock::Wall.now_us(),
+            items: vec![Item::Commit(commit)],
+        };
+        let applied = store.commit(batch).unwrap().accounting.applied;
+        assert_eq!(applied, 1_000);
+    }
+}
+
+async fn camp(records: usize) -> Camp {
     let network = bed::network(91, NetworkOptions::default()).await;
     network.emit(600);
     let (author, reader) = followed(&network);
-    let unread = least_followed(&network);
-    for from in (0..ORDINARY).step_by(50) {
-        network.utter(unread, ordinary(from));
-    }
     let hostile = attackers::hostile().await;
     let plc = attackers::directory(&network.plc_url, hostile.clone()).await;
     let web = attackers::web(&network.web_url).await;
+    let hostile: Vec<String> = hostile.into_keys().collect();
+    let relay = Relay::start(hostile.clone()).await;
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store.db");
+    let more = more(&relay, folder.path());
     let merged = "[feeds.merged]\nfollow = \"follow\"\ntargets = [{ collection = \"note\", merge = \"about\" }]\n[[source]]\n";
     let published = format!("[feeds.timeline]\npublish_as = \"{FEED}\"\n");
     let serve = format!(
-        "public_url = \"https://feeds.example\"\nproxy_header = \"x-forwarded-for\"\nrate_max = {RATE_MAX}\nrate_s = {RATE_S}\nbind = "
+        "public_url = \"https://feeds.example\"\nproxy_header = \"x-forwarded-for\"\nnotify = \"open\"\n\
+         rate_max = {RATE_MAX}\nrate_s = {RATE_S}\nbind = "
     );
     let changes = [
         (network.plc_url.as_str(), plc.as_str()),
@@ -295,14 +382,18 @@ async fn camp() -> Camp {
         ("[[source]]\n", merged),
         ("[feeds.timeline]\n", &published),
         ("bind = ", &serve),
+        ("[store]\n", &more),
     ];
+    let home = Home::with_store(&network, folder, &store, &changes);
+    seed(&home.file, records);
     Camp {
-        home: Home::with_store(&network, folder, &store, &changes),
-        hostile: hostile.into_keys().collect(),
+        home,
+        hostile,
         network,
         store,
         author,
         reader,
+        relay,
     }
 }
 
@@ -318,6 +409,9 @@ async fn limited(address: &str) -> Vec<(&'static str, f64)> {
         "idle-connections",
         "handles",
         "stall",
+        "listeners",
+        "address-listeners",
+        "unknown-listeners",
     ] {
         let line = format!("feedmill_http_limited_total{{by=\"{by}\"}}");
         limited.push((by, metric(address, &line).await));
@@ -325,53 +419,87 @@ async fn limited(address: &str) -> Vec<(&'static str, f64)> {
     limited
 }
 
+/// What the hostile stream left behind: an attack that does not arrive proves nothing.
+async fn arrived(home: &Home) -> Vec<(&'static str, f64)> {
+    let status = home.status().await.expect("an answer");
+    let accounting = |name: &str| status["accounting"][name].as_f64().unwrap_or(0.0);
+    let resyncs = async |result: &str| {
+        let line = format!("feedmill_resyncs_total{{result=\"{result}\"}}");
+        metric(&home.address, &line).await
+    };
+    vec![
+        ("dead", accounting("dead")),
+        ("parked", accounting("parked")),
+        ("held", accounting("held")),
+        ("repairs", resyncs("failed").await + resyncs("later").await),
+    ]
+}
+
+/// How long the siege is.
+fn seconds() -> u64 {
+    let seconds = std::env::var("FEEDMILL_SIEGE_S").ok();
+    seconds.map_or(5, |text| text.parse().unwrap())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_attack_at_once_costs_the_honest_nothing() {
     feedmill::serve::descriptors::raise();
-    let seconds = std::env::var("FEEDMILL_SIEGE_S").ok();
-    let seconds: u64 = seconds.map_or(5, |text| text.parse().unwrap());
-    let camp = camp().await;
+    let seconds = seconds();
+    let is_long = seconds >= LONG_S;
+    let camp = camp(if is_long { RECORDS_LONG } else { RECORDS }).await;
     let home = &camp.home;
     let group = Group::make();
     let mut life = start(home, group.as_ref());
-    let honest = Honest {
-        network: &camp.network,
-        home,
-        since_us: feedmill::clock::Clock::Wall.now_us(),
-        author: camp.author,
-    };
+    let honest = camp.honest();
     honest.round(0, &mut life).await;
-
     let field = Field::new(&home.address, &camp.reader);
-    let (begun, cpu) = (Instant::now(), cpu_s(life.process()));
-    let attacks = attackers::begin(&field, &camp.hostile);
-    let (monitor, stall) = (monitor(home.address.clone()), stall(camp.store.clone()));
-    let (mut rounds, mut pages) = (1, 0);
-    while begun.elapsed() < Duration::from_secs(seconds) {
-        pages += honest.round(rounds, &mut life).await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let monitor = monitor(home.address.clone(), Arc::clone(&asked));
+    let stall = stall(camp.store.clone());
+    let mut rounds = 1;
+    let costs = Costs::measure(&field, &camp.relay, life.process(), async || {
+        let before = honest.attempts.load(Ordering::Relaxed);
         rounds += 1;
+        honest.round(rounds, &mut life).await;
+        honest.attempts.load(Ordering::Relaxed) - before
+    })
+    .await;
+
+    let bill = Bill::begin(&field, &camp.relay, life.process()).await;
+    let (begun, attempts) = (Instant::now(), honest.attempts.load(Ordering::Relaxed));
+    let monitored = asked.load(Ordering::Relaxed);
+    let attacks = attackers::begin(&field, &camp.hostile);
+    let mut pages = 0;
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        rounds += 1;
+        pages += honest.round(rounds, &mut life).await;
         assert!(!monitor.is_finished(), "the monitor was not answered");
     }
-    let (took, cpu) = (begun.elapsed(), cpu_s(life.process()) - cpu);
-    let charged = metric(&home.address, "feedmill_http_charged_total").await;
-    let limited = limited(&home.address).await;
+    let attempts = honest.attempts.load(Ordering::Relaxed) - attempts;
+    let monitored = asked.load(Ordering::Relaxed) - monitored;
+    let bill = bill.end(&costs, attempts, monitored).await;
+    let (limited, arrived) = (limited(&home.address).await, arrived(home).await);
     drop(attacks);
     stall.abort();
     monitor.abort();
     let peak = peak_bytes(life.process());
     println!(
-        "siege of {took:?}: {rounds} honest rounds, {pages} exact pages, peak {} MiB, {cpu:.1} s of processor, {charged} charged, limited {limited:?}, attackers {:?}",
+        "siege of {:?}: {rounds} honest rounds, {pages} exact pages, peak {} MiB, arrived {arrived:?}, limited {limited:?}, attackers {:?}\n{bill:#?}\n{costs:#?}",
+        begun.elapsed(),
         peak >> 20,
         field.answers()
     );
     assert!(peak < MEMORY_BYTES, "{peak} bytes");
+    let all_arrived = arrived.iter().all(|(_, count)| *count > 0.0);
+    assert!(all_arrived || !is_long, "{arrived:?}");
     // Nobody was served more than its rate allows, a window begun before and one after included.
-    let windows = took.as_secs() / RATE_S + 2;
-    let served = field.served_most();
+    let windows = begun.elapsed().as_secs() / RATE_S + 2;
+    let (addresses, served) = field.served();
     assert!(
         served <= RATE_MAX * windows as usize,
         "{served} in {windows} windows"
     );
+    bill.check(addresses as u64 * windows * RATE_MAX as u64, is_long);
     // Nothing is lost, and all of it is right when they have left.
     honest.round(rounds, &mut life).await;
     let status: Value = home.status().await.expect("an answer");

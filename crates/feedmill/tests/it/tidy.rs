@@ -179,6 +179,11 @@ const ASKING: &[(&str, &[(&str, &str)])] = &[
             ),
         ],
     ),
+    ("hyper::client", &[]),
+    ("hyper_util::client", &[]),
+    ("hyper_util::service", &[]),
+    ("UdpSocket", &[]),
+    ("TcpSocket", &[]),
     (
         "connect_async",
         &[
