@@ -174,7 +174,7 @@ fn invented(number: u64) -> String {
 /// So many of something; fewer where the server is not optimized.
 const fn scaled(count: usize) -> usize {
     match cfg!(debug_assertions) {
-        true => count.div_ceil(6),
+        true => count.div_ceil(20),
         false => count,
     }
 }

@@ -24,7 +24,7 @@ use crate::budgets::rkey;
 
 const TIME: &str = "2026-01-02T03:04:05.000Z";
 /// Between two frames.
-const FRAME_EVERY: Duration = Duration::from_millis(if cfg!(debug_assertions) { 100 } else { 25 });
+const FRAME_EVERY: Duration = Duration::from_millis(if cfg!(debug_assertions) { 400 } else { 25 });
 /// Frames between two that are larger than any may be.
 const OVERSIZE_EVERY: usize = 400;
 /// Bytes of such a frame, of a record that is refused, and of one that is held.
