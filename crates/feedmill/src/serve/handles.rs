@@ -4,7 +4,8 @@
 //! Out:   what its handles mean, where the resolver remembers it.
 //! Never: a thread that waits for a stranger's server; a request that waits for
 //!        its handle where more are being resolved than `identity.handles_max`
-//!        allows: that one is refused, and all others go on.
+//!        allows: that one is refused, and all others go on; more than
+//!        `TOLD_MAX` of those that wait for the store, for each holds a slot.
 
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ use super::{Server, blocking};
 use crate::identity::IdentityError;
 use crate::metrics as names;
 
+/// Requests whose handles cannot be resolved now and that wait for what the streams told of them.
+pub(super) const TOLD_MAX: usize = 64;
 /// Parameters that name an account, or begin with one.
 const NAMING: [&str; 4] = ["actor", "did", "reader", "uri"];
 
@@ -47,14 +50,17 @@ async fn one(server: &Arc<Server>, handle: String) -> Result<(), XrpcError> {
     let Err(IdentityError::Later(_)) = resolver.did_of(&handle).await else {
         return Ok(());
     };
+    let Ok(_waiting) = server.handles_told.try_acquire() else {
+        return Err(refusal());
+    };
     let told = move |server: &Server| Ok(server.store.did_of(&handle)?);
     match blocking(Arc::clone(server), told).await? {
         Some(_) => Ok(()),
-        None => {
-            counter!(names::LIMITED, "by" => "handles").increment(1);
-            Err(XrpcError::busy(
-                "too many handles are being resolved; try again, or give the DID",
-            ))
-        }
+        None => Err(refusal()),
     }
+}
+
+fn refusal() -> XrpcError {
+    counter!(names::LIMITED, "by" => "handles").increment(1);
+    XrpcError::busy("too many handles are being resolved; try again, or give the DID")
 }

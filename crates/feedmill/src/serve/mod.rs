@@ -78,6 +78,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use replicate::memory_pool::MemoryPool;
+use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
 use crate::config::{self, Config};
@@ -125,6 +126,8 @@ pub struct Server {
     pub notifier: Option<notify::Notifier>,
     /// Handles that no stream told of, if they are to be resolved.
     pub handles: Option<Arc<Resolver>>,
+    /// Requests that wait for what the streams told of a handle.
+    handles_told: Semaphore,
     /// Who asks whether a DID exists, if anybody does.
     pub resolver: Option<Arc<Resolver>>,
     rates: rate::Rates,
@@ -204,6 +207,7 @@ impl Server {
             generator: None,
             notifier: None,
             handles: None,
+            handles_told: Semaphore::new(handles::TOLD_MAX),
             resolver: None,
             rates: rate::Rates::new(&config.serve, Arc::clone(&limits)),
             names: Names::of(config),

@@ -7,10 +7,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
-use super::{Attacks, BREATH, Field, from};
+use super::{Attacks, BREATH, Field, from, scaled};
 
 /// Connections that say nothing.
-const IDLE: usize = 1100;
+const IDLE: usize = scaled(1_100);
 /// How long a connection is kept that is not read.
 const HELD: Duration = Duration::from_secs(4);
 /// Between two bytes of those that trickle.

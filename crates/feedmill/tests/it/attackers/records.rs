@@ -24,7 +24,7 @@ use crate::budgets::rkey;
 
 const TIME: &str = "2026-01-02T03:04:05.000Z";
 /// Between two frames.
-const FRAME_EVERY: Duration = Duration::from_millis(if cfg!(debug_assertions) { 100 } else { 25 });
+const FRAME_EVERY: Duration = Duration::from_millis(if cfg!(debug_assertions) { 400 } else { 25 });
 /// Frames between two that are larger than any may be.
 const OVERSIZE_EVERY: usize = 400;
 /// Bytes of such a frame, of a record that is refused, and of one that is held.
@@ -234,7 +234,8 @@ impl Stream {
         writer.map(6).text("ops").list(0);
         writer.text("rev").text("3aaaaaaaaaa22");
         writer.text("seq").int(self.seq());
-        writer.text("repo").text(&self.writer.did);
+        // Of an account of its own: the others go on.
+        writer.text("repo").text(&invented(81 << 40));
         writer.text("time").text(TIME);
         writer.text("blocks").bytes(&vec![7; OVERSIZE]);
         writer.into_bytes()

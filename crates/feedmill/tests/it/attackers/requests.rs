@@ -6,7 +6,7 @@ use std::time::Duration;
 use record::key::SigningKey;
 use serde_json::json;
 
-use super::{Attacks, FEED, Field, JSON, from, invented};
+use super::{Attacks, FEED, Field, JSON, from, invented, scaled};
 use crate::bearer::token;
 
 const SKELETON: &str = "app.bsky.feed.getFeedSkeleton";
@@ -17,7 +17,7 @@ pub(super) const EXPENSIVE: [&str; 3] = [
     "/xrpc/com.example.big.listRecords?sort=text&order=desc&langs=de&createdAtMin=2000-01-01T00:00:00Z&limit=100",
 ];
 /// Handles that are asked for at one time.
-const HANDLES: usize = 1_100;
+const HANDLES: usize = scaled(1_100);
 
 pub(super) fn begin(attacks: &mut Attacks<'_>, hostile: &[String]) {
     attacks.add(60, expensive);
@@ -29,16 +29,18 @@ pub(super) fn begin(attacks: &mut Attacks<'_>, hostile: &[String]) {
     attacks.add(2, notifications);
     attacks.add(2, foreign_pages);
     attacks.add(2, large_bodies);
-    let hostile = hostile.to_vec();
-    attacks.add(hostile.len(), |field, number| {
-        let path = format!(
-            "/xrpc/com.example.getFeed?feed=timeline&actor={}",
-            hostile[number]
-        );
+    let paths: Vec<String> = hostile
+        .iter()
+        .map(|did| format!("/xrpc/com.example.getFeed?feed=timeline&actor={did}"))
+        .collect();
+    attacks.add(hostile.len(), move |field, number| {
+        let paths = paths.clone();
         async move {
             loop {
                 let from = from(40, number);
-                field.ask("hostile host", &from, &path).await;
+                for path in &paths {
+                    field.ask("hostile host", &from, path).await;
+                }
             }
         }
     });

@@ -20,7 +20,7 @@ const CHEAP: usize = if cfg!(debug_assertions) { 300 } else { 3_000 };
 const DEAR: usize = 400;
 const UNITS: f64 = 3.0;
 /// Turns of the relay that are measured.
-const TURNS: usize = 60;
+const TURNS: usize = if cfg!(debug_assertions) { 14 } else { 60 };
 /// Seconds that a byte may cost that is sent to us.
 const BYTE_S: f64 = if cfg!(debug_assertions) { 1e-6 } else { 4e-8 };
 
