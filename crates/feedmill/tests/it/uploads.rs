@@ -149,6 +149,7 @@ async fn a_body_for_the_log_that_never_ends_is_given_up() {
 
 /// Serves an open log in a process of its own.
 fn serve_log(folder: &std::path::Path, limits: &str) -> (Life, String) {
+    feedmill::identity::provide_tls();
     let address = format!("127.0.0.1:{}", crate::life::free_port());
     let file = folder.join("feedmill.toml");
     let log = LOG.replace("[log]", "[log]\nfile = \"log.db\"");
