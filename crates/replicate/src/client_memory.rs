@@ -35,15 +35,19 @@ impl ClientMemory {
         self.uploads.open(self.address, None)
     }
 
-    /// From now on the connection counts what it reads.
-    pub(crate) fn begin_reading(&self) {
-        self.reading.get_or_init(|| Reading {
+    /// From now on the connection counts what it reads, and its buffers; false if there is no room
+    /// for them.
+    pub(crate) fn begin_reading(&self, buffer_bytes: usize) -> bool {
+        let reading = self.reading.get_or_init(|| Reading {
             reservation: self
                 .uploads
                 .open(self.address, Some(Arc::clone(&self.closing))),
             message_bytes: AtomicUsize::new(0),
             reserved_bytes: AtomicUsize::new(0),
         });
+        let fits = reading.add(buffer_bytes);
+        self.answered();
+        fits
     }
 
     /// The message that was read is answered.
@@ -82,5 +86,43 @@ impl Reading {
         }
         self.reserved_bytes.fetch_add(more, Ordering::Relaxed);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt as _;
+    use metrics::{Counter, Gauge};
+
+    fn connections<const N: usize>(uploads_bytes_max: usize) -> [ClientMemory; N] {
+        let pool = |bytes| MemoryPool::new(bytes, Gauge::noop(), Counter::noop());
+        let (uploads, answers) = (pool(uploads_bytes_max), pool(1000));
+        std::array::from_fn(|_| ClientMemory {
+            address: None,
+            uploads: Arc::clone(&uploads),
+            answers: Arc::clone(&answers),
+            closing: Arc::default(),
+            reading: Arc::default(),
+        })
+    }
+
+    #[test]
+    fn a_socket_counts_its_buffers_and_its_largest_message() {
+        let [one, two] = connections(1000);
+        assert!(one.begin_reading(100));
+        let reading = one.reading.get().unwrap();
+        // Messages that fit into what it has take nothing more.
+        for _ in 0..10 {
+            assert!(reading.add(300) && reading.add(300));
+            one.answered();
+        }
+        let body = two.upload();
+        assert!(body.try_grow(400));
+        assert!(one.closing.notified().now_or_never().is_none());
+        // One that waits is closed where there is no room for what arrives.
+        assert!(body.try_grow(100));
+        assert!(one.closing.notified().now_or_never().is_some());
+        assert!(!reading.add(700), "it must end");
     }
 }

@@ -60,18 +60,21 @@ pub(super) async fn upgrade(
         };
         return respond(&reply, Spelling::Json);
     }
+    let crowded = |told: &'static str| (StatusCode::SERVICE_UNAVAILABLE, told).into_response();
     let Some(seat) = Seat::take(&log) else {
-        let told = "connections_max is reached";
-        return (StatusCode::SERVICE_UNAVAILABLE, told).into_response();
+        return crowded("connections_max is reached");
     };
+    let memory = memory.map(|Extension(memory)| memory);
+    if !memory
+        .as_ref()
+        .is_none_or(|it| it.begin_reading(2 * BUFFER_BYTES))
+    {
+        return crowded("there is no room for another connection; try again");
+    }
     let message_bytes_max = match appends {
         Ok(()) => log.limits().append_message_bytes_max(),
         Err(_) => log.limits().request_bytes_max,
     };
-    let memory = memory.map(|Extension(memory)| memory);
-    if let Some(memory) = &memory {
-        memory.begin_reading();
-    }
     let mut answer = upgrade
         .protocols([PROTOCOL])
         .max_message_size(message_bytes_max)
@@ -133,8 +136,10 @@ struct Connection {
 
 impl Connection {
     async fn run(mut self) {
+        let memory = self.memory.clone();
         loop {
             let going_on = tokio::select! {
+                () = closed(memory.as_ref()) => false,
                 message = self.socket.recv() => match message {
                     Some(Ok(message)) => {
                         let going_on = self.take(message).await;
@@ -242,16 +247,18 @@ impl Connection {
             },
             Spelling::Cbor | Spelling::Canonical => Message::Binary(bytes.into()),
         };
-        let closed = async {
-            match &memory {
-                Some(memory) => memory.closing.notified().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             sent = self.socket.send(message) => sent.is_ok(),
-            () = closed => false,
+            () = closed(memory.as_ref()) => false,
         }
+    }
+}
+
+/// Waits until the connection is closed for others.
+async fn closed(memory: Option<&ClientMemory>) {
+    match memory {
+        Some(memory) => memory.closing.notified().await,
+        None => std::future::pending().await,
     }
 }
 

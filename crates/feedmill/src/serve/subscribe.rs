@@ -45,6 +45,11 @@ const TRY_AGAIN: u16 = 1013;
 /// The close code of a server that stops.
 const GOING_AWAY: u16 = 1001;
 
+/// Bytes of a message of a reader, who has nothing to say.
+const HEARD_BYTES_MAX: usize = 4 << 10;
+/// Bytes that a socket has to read such messages.
+const READ_BYTES: usize = 1 << 10;
+
 /// Bytes handed to a connection at once: it keeps no more than a few of these.
 const PIECE: usize = 16 << 10;
 
@@ -153,7 +158,9 @@ pub(super) async fn subscribe(
     let walk = begun?;
     match upgrade {
         Ok(upgrade) if !events => Ok(upgrade
-            .max_message_size(1 << 16)
+            .max_message_size(HEARD_BYTES_MAX)
+            .max_frame_size(HEARD_BYTES_MAX)
+            .read_buffer_size(READ_BYTES)
             .on_upgrade(|socket| walk.over_socket(socket))),
         _ => walk.into_events(),
     }

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use futures_util::SinkExt as _;
+use futures_util::{SinkExt as _, StreamExt as _};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
@@ -15,7 +15,7 @@ use crate::bed::{PATIENCE, until_async};
 use crate::budgets::{metric, peak_bytes, unread};
 use crate::life::Life;
 use crate::mill::Mill;
-use crate::subscribe::text;
+use crate::subscribe::{EVE, text};
 
 const CONFIG: &str = r#"
 namespace = "com.example"
@@ -149,6 +149,7 @@ async fn a_body_for_the_log_that_never_ends_is_given_up() {
 
 /// Serves an open log in a process of its own.
 fn serve_log(folder: &std::path::Path, limits: &str) -> (Life, String) {
+    feedmill::identity::provide_tls();
     let address = format!("127.0.0.1:{}", crate::life::free_port());
     let file = folder.join("feedmill.toml");
     let log = LOG.replace("[log]", "[log]\nfile = \"log.db\"");
@@ -157,15 +158,20 @@ fn serve_log(folder: &std::path::Path, limits: &str) -> (Life, String) {
     (Life::begin("serve", &file, None), address)
 }
 
+/// Waits until it serves what is configured.
+async fn is_served(address: &str) {
+    let url = format!("http://{address}/log.js");
+    let is_there = |answer: reqwest::Response| answer.status() == 200;
+    until_async(async || reqwest::get(&url).await.is_ok_and(is_there)).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_of_the_log_who_do_not_read_take_no_more_bytes_than_allowed() {
     const BYTES_MAX: usize = 48_000_000;
     const DEAF: usize = 40;
     let folder = tempfile::tempdir().unwrap();
     let (life, address) = serve_log(folder.path(), &format!("unsent_bytes_max = {BYTES_MAX}"));
-    let served = format!("http://{address}/log.js");
-    let is_served = |answer: reqwest::Response| answer.status() == 200;
-    until_async(async || reqwest::get(&served).await.is_ok_and(is_served)).await;
+    is_served(&address).await;
     let client = reqwest::Client::new();
     // A page of the log is 4 MiB, a piece of the stream too.
     let data = "QUFB".repeat(340_000);
@@ -222,5 +228,39 @@ async fn readers_of_the_log_who_do_not_read_take_no_more_bytes_than_allowed() {
     assert!(closed >= DEAF as f64, "{closed} were closed for others");
     drop((sockets, streams));
     until_async(async || metric(&address, line).await == 0.0).await;
+    assert!(life.end().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socket_that_says_nothing_takes_little() {
+    const SOCKETS: usize = 400;
+    let folder = tempfile::tempdir().unwrap();
+    let (life, address) = serve_log(folder.path(), "");
+    is_served(&address).await;
+    let made = reqwest::Client::new().post(format!("http://{address}/log/s/create"));
+    let made = made.json(&json!({"requestId": 1})).send().await.unwrap();
+    assert_eq!(made.status(), 200);
+    let open = async |path: &str| {
+        let url = format!("ws://{address}{path}");
+        tokio_tungstenite::connect_async(url).await.unwrap().0
+    };
+    let feed = format!("/xrpc/com.example.subscribeFeed?feed=timeline&actor={EVE}");
+    for path in ["/log/s", &feed] {
+        let mut sockets = vec![open(path).await];
+        let before = peak_bytes(life.process());
+        for _ in 0..SOCKETS {
+            sockets.push(open(path).await);
+        }
+        // What a socket reads into is there once it was asked something.
+        for socket in &mut sockets {
+            socket
+                .send(Message::Ping(Default::default()))
+                .await
+                .unwrap();
+            while !matches!(socket.next().await.unwrap().unwrap(), Message::Pong(_)) {}
+        }
+        let each = (peak_bytes(life.process()) - before) as usize / SOCKETS;
+        assert!(each < 80 << 10, "{path}: {each} bytes for each");
+    }
     assert!(life.end().success());
 }
