@@ -329,3 +329,22 @@ fn a_change_of_a_group_is_small_however_many_keys_its_records_have() {
     });
     assert_eq!(found[0], found[1]);
 }
+
+/// Each record becomes the first of its group, whose place in every list moves with it.
+#[test]
+fn newest_first_one_at_a_time_costs_a_bounded_multiple_of_oldest_first() {
+    let steps = |edits: Vec<(i64, i64, bool)>| {
+        let mut bed = Bed::of_many_sets(1000);
+        for edit in edits {
+            bed.commit(&[edit]);
+        }
+        bed.steps
+    };
+    let (oldest, newest) = (links(500), links(500).into_iter().rev().collect());
+    let (oldest, newest) = (steps(oldest), steps(newest));
+    println!("{oldest} steps oldest first, {newest} newest first");
+    assert!(
+        newest <= 4 * oldest,
+        "{oldest} steps oldest first, {newest} newest first"
+    );
+}
