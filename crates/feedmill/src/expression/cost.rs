@@ -173,6 +173,11 @@ fn bytes(value: &Value) -> u64 {
 
 /// Puts functions that charge around what a call walks through.
 pub(super) fn charged(call: &mut CallExpr, words: &[&str]) {
+    // The sum of a macro is its own: no expression can name it, and each turn that adds to it is counted.
+    let is_sum = |arg: &IdedExpr| matches!(&arg.expr, Expr::Ident(name) if name.starts_with('@'));
+    if call.args.first().is_some_and(is_sum) {
+        return;
+    }
     let name = call.func_name.clone();
     match name.as_str() {
         "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" => {
@@ -183,7 +188,11 @@ pub(super) fn charged(call: &mut CallExpr, words: &[&str]) {
             }
         }
         "_+_" | "@in" | "size" => each(WALK, call, words),
-        "range" => each(RANGE, call, words),
+        "range" => {
+            let args = call.args.iter_mut();
+            args.filter(|arg| !matches!(arg.expr, Expr::Literal(_)))
+                .for_each(|arg| wrap(RANGE, arg));
+        }
         "matches" => each(MATCH, call, words),
         "replace" => {
             let text = call.target.as_deref().cloned();

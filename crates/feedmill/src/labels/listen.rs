@@ -26,6 +26,7 @@ use crate::source::hear::{ANSWER_MAX, Unheard, hear};
 use crate::source::socket;
 use crate::status::health::Health;
 use crate::store::StoreError;
+use crate::store::attempt::Attempt;
 
 /// Listens to one labeler.
 #[derive(Debug)]
@@ -74,9 +75,10 @@ impl Listener {
             Duration::from_millis(self.intake.reconnect_ms),
             Duration::from_millis(self.intake.reconnect_ms_max),
         );
+        let attempt = self.labels.attempt(&self.source.did);
         while !*stop.borrow() {
             let ended = tokio::select! {
-                ended = self.connection(&mut pauses) => ended,
+                ended = self.connection(&mut pauses, attempt.as_ref()) => ended,
                 _ = stop.changed() => return,
             };
             let pause = pauses.next(chance());
@@ -91,7 +93,11 @@ impl Listener {
         }
     }
 
-    async fn connection(&mut self, pauses: &mut Pauses) -> Result<std::convert::Infallible, Ended> {
+    async fn connection(
+        &mut self,
+        pauses: &mut Pauses,
+        attempt: Option<&Attempt>,
+    ) -> Result<std::convert::Infallible, Ended> {
         let (endpoint, key) = self.place().await?;
         let cursor = self.labels.cursor(&self.source.did)?;
         // Says whether the file can be written, before anything is asked for.
@@ -120,16 +126,33 @@ impl Listener {
                 continue;
             };
             pauses.reset();
-            match self.said(&bytes, key.as_ref()) {
-                Said::Labels { seq, labels } => self.keep(seq, labels).await?,
-                Said::Error(name) if name == "FutureCursor" => {
+            let began = attempt.is_none_or(|attempt| attempt.begin_alone(&bytes));
+            let said = match began {
+                true => self.said(&bytes, key.as_ref()),
+                false => self.skipped(
+                    &bytes,
+                    "the process ended with a message of labels again and again",
+                ),
+            };
+            // What is read is written by the same few statements; a store that is locked is waited for without a mark.
+            if let Some(attempt) = attempt {
+                attempt.end();
+            }
+            self.take(said).await?;
+        }
+    }
+
+    async fn take(&self, said: Said) -> Result<(), Ended> {
+        match said {
+            Said::Labels { seq, labels } => self.keep(seq, labels).await,
+            Said::Error(name) => {
+                if name == "FutureCursor" {
                     // Its numbers began anew, so does our reading of them.
                     self.keep(0, Vec::new()).await?;
-                    return Err(Ended::Told(name));
                 }
-                Said::Error(name) => return Err(Ended::Told(name)),
-                Said::Nothing => {}
+                Err(Ended::Told(name))
             }
+            Said::Nothing => Ok(()),
         }
     }
 
@@ -153,7 +176,10 @@ impl Listener {
 
     fn said(&self, bytes: &[u8], key: Option<&PublicKey>) -> Said {
         if bytes.len() > self.intake.frame_bytes_max {
-            return self.too_large(bytes);
+            return self.skipped(
+                bytes,
+                "a message of labels is larger than intake.frame_bytes_max",
+            );
         }
         let parsed = record::cbor::decode_first(bytes)
             .and_then(|(header, rest)| Ok((header, record::cbor::decode(rest)?)));
@@ -194,14 +220,11 @@ impl Listener {
         }
     }
 
-    /// A message that was cut off: nothing of it is kept but its number, so that it does not come again.
-    fn too_large(&self, bytes: &[u8]) -> Said {
+    /// A message that is not read: nothing of it is kept but its number, so that it does not come again.
+    fn skipped(&self, bytes: &[u8], why: &str) -> Said {
         count_refused();
         let seq = number(bytes);
-        warn!(
-            labeler = self.source.did,
-            seq, "a message of labels is larger than intake.frame_bytes_max"
-        );
+        warn!(labeler = self.source.did, seq, why, "labels are skipped");
         match seq {
             Some(seq) => Said::Labels {
                 seq,

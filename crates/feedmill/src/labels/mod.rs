@@ -27,6 +27,7 @@ use crate::config::Config;
 use crate::file;
 use crate::metrics as names;
 use crate::store::StoreError;
+use crate::store::attempt::Attempt;
 use crate::wal::Wal;
 
 pub use label::{Label, LabelError};
@@ -118,6 +119,12 @@ impl Labels {
             }
             StoreError::Passing(format!("labels: {text}"))
         })
+    }
+
+    /// Marks what is worked on of a labeler's stream; `None` for labels in memory.
+    fn attempt(&self, did: &str) -> Option<Attempt> {
+        let file = self.file.as_ref()?;
+        Attempt::beside(&format!("sqlite://{}", file.display()), did)
     }
 
     /// How far a labeler's stream is kept.

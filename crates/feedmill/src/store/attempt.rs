@@ -149,6 +149,25 @@ impl Attempt {
         self.write(false);
     }
 
+    /// Work on a message alone begins; false if the process ended with it `ALONE_MAX` times in a row: then it does not.
+    pub fn begin_alone(&self, message: &[u8]) -> bool {
+        let first = hash(message);
+        let again = self
+            .found
+            .filter(|mark| (mark.frames, mark.first) == (1, first));
+        let tries = again.map_or(0, |mark| mark.tries);
+        if tries >= ALONE_MAX {
+            return false;
+        }
+        self.name(Some(Mark {
+            frames: 1,
+            first,
+            tries: tries + 1,
+        }));
+        self.begin();
+        true
+    }
+
     fn write(&self, working: bool) {
         let mut state = self.state.lock();
         let Some(mark) = state.1 else { return };
@@ -187,6 +206,25 @@ mod tests {
         attempt.name(None);
         attempt.begin();
         assert_eq!(Attempt::open(&path).unwrap().found(), None);
+    }
+
+    #[test]
+    fn a_message_that_ends_the_process_three_times_in_a_row_is_not_begun_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mark");
+        let begins = |message: &[u8]| Attempt::open(&path).unwrap().begin_alone(message);
+        assert!(begins(b"a") && begins(b"a"));
+        assert!(begins(b"b"), "another begins anew");
+        assert!(begins(b"a") && begins(b"a") && begins(b"a"));
+        assert!(!begins(b"a"));
+        assert!(begins(b"c"));
+        let attempt = Attempt::open(&path).unwrap();
+        assert!(attempt.begin_alone(b"a"));
+        attempt.end();
+        assert!(
+            begins(b"a") && begins(b"a") && begins(b"a"),
+            "it had passed"
+        );
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::store::sqlite::{outbox, schema};
 const LANE: i64 = 5;
 const DID: &str = "did:web:a.test";
 const SECOND: i64 = 1_000_000;
+/// Records of a full group, each with a set of its own beside their author.
+const FULL: i64 = GROUP_KEYS_MAX as i64 - 1;
 
 /// A store of one merged lane, and what went through its outbox.
 struct Bed {
@@ -229,7 +231,7 @@ fn thousands_of_links_to_as_many_sets_in_one_transaction_cost_no_more_for_each()
         let mut edits: Vec<(i64, i64, bool)> = (0..count).map(|n| (n, n / 100, true)).collect();
         edits.reverse();
         bed.commit(&edits);
-        assert_eq!(bed.unmerged(), (count - 1000).max(0));
+        assert_eq!(bed.unmerged(), count - FULL);
         let each = count.unsigned_abs();
         (bed.steps / each, bed.bytes.unsigned_abs() / each)
     };
@@ -251,9 +253,9 @@ fn backdated_links_to_as_many_sets_cost_a_transaction_no_more_than_thing_max() {
         bed.commit(part);
         costs.push((bed.steps - steps, (bed.bytes - bytes).unsigned_abs()));
     }
-    assert_eq!(bed.unmerged(), 1800);
-    assert_eq!(bed.activities().len(), 1801);
-    // The group is full after four parts; from then on each moves the same number of keys.
+    assert_eq!(bed.unmerged(), 2000 - FULL);
+    assert_eq!(bed.activities().len() as i64, 2001 - FULL);
+    // The group is full after three parts; from then on each moves the same number of keys.
     let worst = |costs: &[(u64, u64)]| {
         let steps = costs.iter().map(|(steps, _)| *steps).max().unwrap();
         (steps, costs.iter().map(|(_, bytes)| *bytes).max().unwrap())
@@ -321,9 +323,28 @@ fn a_change_of_a_group_is_small_however_many_keys_its_records_have() {
         assert!(longest[0] < 4000, "{longest:?} bytes in one entry");
         let activities = bed.activities();
         // Each record has a set of its own beside its author.
-        assert_eq!(activities[0].len(), GROUP_KEYS_MAX - 1);
-        assert_eq!(bed.unmerged(), 300 - activities[0].len() as i64);
+        assert_eq!(activities[0].len() as i64, FULL);
+        assert_eq!(bed.unmerged(), 300 - FULL);
         activities
     });
     assert_eq!(found[0], found[1]);
+}
+
+/// Each record becomes the first of its group, whose place in every list moves with it.
+#[test]
+fn newest_first_one_at_a_time_costs_a_bounded_multiple_of_oldest_first() {
+    let steps = |edits: Vec<(i64, i64, bool)>| {
+        let mut bed = Bed::of_many_sets(1000);
+        for edit in edits {
+            bed.commit(&[edit]);
+        }
+        bed.steps
+    };
+    let (oldest, newest) = (links(500), links(500).into_iter().rev().collect());
+    let (oldest, newest) = (steps(oldest), steps(newest));
+    println!("{oldest} steps oldest first, {newest} newest first");
+    assert!(
+        newest <= 4 * oldest,
+        "{oldest} steps oldest first, {newest} newest first"
+    );
 }
