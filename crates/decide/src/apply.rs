@@ -15,9 +15,9 @@ use crate::fate::{Closed, Fate};
 use crate::ids::{Micros, Path, RecordId, Rev};
 use crate::park::{self, Obstacle, Waiting, Why, record_key};
 use crate::place::{self, Subject, Things, Touch};
-use crate::rows::{Account, Dead, Parked, Record};
+use crate::rows::{self, Account, Dead, Parked, Record};
 use crate::stored::{links_column, links_of, of_row, placed_of};
-use crate::value::Damaged;
+use crate::value::{Cell, Damaged};
 use crate::version::{self, Incoming, State};
 use crate::world::{Halt, World};
 
@@ -80,8 +80,16 @@ impl Apply<'_, '_> {
         if self.ask_stored(at.0) {
             self.world.missing.ids += op.ids();
         }
-        if let Numbered::Put(content) = op {
-            self.ask_content(at, content);
+        match op {
+            Numbered::Put(content) => {
+                self.ask_content(at, content);
+                if content.linked.is_some() {
+                    self.world.want_at::<Dead>(at.0);
+                }
+            }
+            // A dead letter of the same bytes may be there.
+            Numbered::Refused { .. } => self.world.want_at::<Dead>(at.0),
+            Numbered::Delete => {}
         }
     }
 
@@ -91,13 +99,13 @@ impl Apply<'_, '_> {
             // A new record, or a tombstone and a dead letter.
             self.world.missing.ids += 2;
         }
+        self.world.want_at::<Dead>(at.0);
         self.ask_content(at, content);
     }
 
     /// Asks for what is stored at a path; says whether the record is not loaded.
     fn ask_stored(&mut self, path: &Path) -> bool {
-        self.world.want_at::<Parked>(path);
-        self.world.want_at::<Dead>(path);
+        self.world.want::<rows::Waiting>(vec![path.collection.to_value()]);
         self.world.want::<Record>(record_key(path))
     }
 
@@ -146,19 +154,45 @@ impl Apply<'_, '_> {
         {
             return Ok(outcome);
         }
-        let met = (stamp.rev, state);
-        if let Some(outcome) = park::meet(self.world, &at.path, met, (stamp.fetched, cid))? {
-            return Ok(outcome);
-        }
         self.ask_replaced(at, stored.as_ref())?;
+        if is_refused(stored.as_ref()) {
+            self.world.want_at::<Dead>(&at.path);
+        }
+        let met = (stamp.rev, state);
+        match park::meet(self.world, &at.path, met, (stamp.fetched, cid)) {
+            Ok(None) => {}
+            Ok(Some(outcome)) => return Ok(outcome),
+            Err(halt) => {
+                // What it needs is asked for all the same, to save a load.
+                if let Numbered::Put(content) = op {
+                    park::unmet(self.world, content).ok();
+                }
+                return Err(halt);
+            }
+        }
         match op {
             Numbered::Put(content) => self.admit(at, stamp, stored, content),
             Numbered::Delete => {
-                dead::close(self.world, &at.path, stamp.rev, Closed::Deleted)?;
+                self.close(at, stamp, stored.as_ref(), Closed::Deleted)?;
                 self.clear(at, stamp, stored, State::Deleted)?;
                 Ok(Outcome::Applied)
             }
             Numbered::Refused { fault, raw } => self.refuse(at, stamp, stored, (fault, raw)),
+        }
+    }
+
+    /// Closes the dead letters of a record. A dead letter leaves a tombstone, so without that there
+    /// is none.
+    fn close(
+        &mut self,
+        at: &At<'_>,
+        stamp: Stamp<'_>,
+        stored: Option<&Record>,
+        cause: Closed,
+    ) -> Result<(), Halt> {
+        match is_refused(stored) {
+            true => dead::close(self.world, &at.path, stamp.rev, cause),
+            false => Ok(()),
         }
     }
 
@@ -175,14 +209,14 @@ impl Apply<'_, '_> {
         });
         match self.obstacle(at, content)? {
             None => {
-                dead::close(self.world, &at.path, stamp.rev, Closed::Newer)?;
+                self.close(at, stamp, stored.as_ref(), Closed::Newer)?;
                 self.put(at, stamp, stored, content)?;
                 Ok(Outcome::Applied)
             }
             // It became a dead letter for this before, and somebody discarded that.
             Some(_) if refused_before => Ok(Outcome::Repeated),
             Some(Obstacle::Missing(lack)) => {
-                dead::close(self.world, &at.path, stamp.rev, Closed::Newer)?;
+                self.close(at, stamp, stored.as_ref(), Closed::Newer)?;
                 let uri = at.uri();
                 // However long it waits, this was its first sight.
                 let told_us = content.seen_us.unwrap_or(Micros::MAX);
@@ -458,4 +492,8 @@ impl Apply<'_, '_> {
         self.world.put(&tombstone);
         Ok(())
     }
+}
+
+fn is_refused(stored: Option<&Record>) -> bool {
+    stored.is_some_and(|stored| State::from_code(stored.state) == State::Refused)
 }

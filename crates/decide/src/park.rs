@@ -15,7 +15,7 @@ use crate::content::{Content, Needed, Where};
 use crate::dead::{self, Refusal};
 use crate::ids::{CollectionId, DeadId, ParkedId, Path, RecordId, Rev, hash};
 use crate::retry::parked_pause_us;
-use crate::rows::{Parked, Record, Reference};
+use crate::rows::{Dead, Parked, Record, Reference};
 use crate::rules::Subject;
 use crate::stored::names_text;
 use crate::table::damaged;
@@ -97,7 +97,10 @@ pub(crate) fn obstacle<'c>(
 
 /// The first thing that a record needs and that is not here. Records of hidden accounts count:
 /// they may come back.
-fn unmet<'c>(world: &mut World<'_>, content: &'c Content) -> Result<Option<Lack<'c>>, Halt> {
+pub(crate) fn unmet<'c>(
+    world: &mut World<'_>,
+    content: &'c Content,
+) -> Result<Option<Lack<'c>>, Halt> {
     let mut halt = None;
     let mut missing = None;
     for need in &content.needs {
@@ -207,6 +210,7 @@ pub(crate) fn park(world: &mut World<'_>, waiting: &Waiting<'_>) -> Result<(), H
     let content = column_of(waiting.content);
     let texts = [&content, waiting.uri, &waiting.lack.need.key];
     let bytes: usize = texts.iter().map(|text| text.len()).sum();
+    *world.waiting(waiting.path.collection) += 1;
     world.put_at(&Parked {
         id,
         author: waiting.path.author,
@@ -239,6 +243,11 @@ pub(crate) fn meet(
     (rev, state): (Rev, State),
     (fetched, cid): (bool, Option<&[u8]>),
 ) -> Result<Option<Outcome>, Halt> {
+    if !world.may_wait(path.collection)? {
+        return Ok(None);
+    }
+    // Its dead letter goes with it.
+    world.want_at::<Dead>(path);
     for mut parked in world.at::<Parked>(path)? {
         let content = content_of(&parked)?;
         let same = content.cid.is_some() && content.cid.as_deref() == cid;
@@ -257,6 +266,12 @@ pub(crate) fn meet(
         end(world, &parked, Outcome::Superseded)?;
     }
     Ok(None)
+}
+
+/// Removes a parked record; its unit is counted by the caller.
+pub(crate) fn remove(world: &mut World<'_>, parked: &Parked) {
+    world.delete::<Parked>(vec![parked.id.to_value()]);
+    *world.waiting(parked.collection) -= 1;
 }
 
 fn column_of(content: &Content) -> String {
@@ -289,7 +304,7 @@ pub(crate) fn end(world: &mut World<'_>, parked: &Parked, outcome: Outcome) -> R
         },
         None => (Outcome::Parked, parked.source.clone()),
     };
-    world.delete::<Parked>(vec![parked.id.to_value()]);
+    remove(world, parked);
     world.counts(&source).move_to(was, outcome, 1);
     Ok(())
 }
@@ -300,7 +315,7 @@ pub(crate) fn refuse(
     parked: &Parked,
     (fault, raw): (&Fault, &str),
 ) -> Result<(), Halt> {
-    world.delete::<Parked>(vec![parked.id.to_value()]);
+    remove(world, parked);
     if let Some(id) = parked.dead {
         let dead = dead::at(world, &path_of(parked), id)?;
         let dead = dead.ok_or(damaged::<Parked>("dead"))?;

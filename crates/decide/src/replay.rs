@@ -61,7 +61,7 @@ impl Step<'_, '_> {
         }
         for parked in self.world.at::<Parked>(&path_of(dead))? {
             if parked.dead == Some(dead.id) {
-                self.world.delete::<Parked>(vec![parked.id.to_value()]);
+                park::remove(self.world, &parked);
             }
         }
         Ok(())

@@ -256,6 +256,13 @@ table! {
     }
     indexes []
 
+    /// How many records of a collection wait for others. Written by difference.
+    Waiting "waiting" key (collection) {
+        collection: CollectionId,
+        n: i64,
+    }
+    indexes []
+
     /// A number of the store as a whole, by name. Written by difference.
     Total "total" key (name) {
         name: String,

@@ -15,7 +15,7 @@ use crate::change::Change;
 use crate::content::{Content, number};
 use crate::ids::{CollectionId, IndexId, KeyId, Micros, Path};
 use crate::names::Unnamed;
-use crate::rows::{Dead, Parked, Reference, Total};
+use crate::rows::{Dead, Parked, Reference, Total, Waiting};
 use crate::rules::{Rules, Subject};
 use crate::table::{Row, Table};
 use crate::value::{Cell, Damaged, Value};
@@ -358,6 +358,18 @@ impl<'a> World<'a> {
         self.writes.dead_kinds.entry(kind).or_default()
     }
 
+    /// Records more or fewer of a collection that wait for others.
+    pub(crate) fn waiting(&mut self, collection: CollectionId) -> &mut i64 {
+        self.writes.waiting.entry(collection).or_default()
+    }
+
+    /// Whether any record of a collection waits for another one.
+    pub(crate) fn may_wait(&mut self, collection: CollectionId) -> Result<bool, Halt> {
+        let stored = self.get::<Waiting>(vec![collection.to_value()])?;
+        let stored = stored.map_or(0, |waiting| waiting.n);
+        Ok(stored + *self.waiting(collection) > 0)
+    }
+
     /// What is added to a number of the store as a whole.
     pub(crate) fn total(&mut self, name: &'static str) -> &mut i64 {
         self.writes.totals.entry(name).or_default()
@@ -427,6 +439,7 @@ impl<'a> World<'a> {
         self.writes.depth.retain(|_, by| *by != 0);
         self.writes.dead_kinds.retain(|_, by| *by != 0);
         self.writes.totals.retain(|_, by| *by != 0);
+        self.writes.waiting.retain(|_, by| *by != 0);
         self.writes.wake.sort();
         self.writes.wake.dedup();
         Ok(self.writes)

@@ -7,12 +7,12 @@ use crate::batch::Reached;
 use crate::change::Change;
 use crate::fate::{Closed, Fate};
 use crate::ids::{CollectionId, IndexId, KeyId, Micros};
-use crate::rows::{Counter, DeadKind, Depth, Kept, Outcomes, Total};
+use crate::rows::{Counter, DeadKind, Depth, Kept, Outcomes, Total, Waiting};
 use crate::table::{Row, Table};
 use crate::value::{Cell, Value};
 
 /// The rows to write and what goes with them. Writing the same set twice leaves the same rows;
-/// only `add`, `counts`, `live`, `depth`, `dead_kinds` and `totals` are differences, which is why the cursor moves with them.
+/// only the counters (see [`additions`](Self::additions)) are differences, which is why the cursor moves with them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Writes {
     /// Whole rows; they replace what has the same primary key.
@@ -33,6 +33,8 @@ pub struct Writes {
     pub depth: BTreeMap<String, i64>,
     /// Dead letters more or fewer, by stage and collection.
     pub dead_kinds: BTreeMap<(String, CollectionId), i64>,
+    /// Records more or fewer that wait for others, by collection.
+    pub waiting: BTreeMap<CollectionId, i64>,
     /// What is added to numbers of the store as a whole.
     pub totals: BTreeMap<&'static str, i64>,
     /// Units that the batch brought, without earlier ones that moved.
@@ -70,6 +72,9 @@ impl Writes {
         for ((stage, collection), by) in &self.dead_kinds {
             let key = vec![Value::Text(stage.clone()), collection.to_value()];
             all.push((DeadKind::TABLE, key, *by));
+        }
+        for (collection, by) in &self.waiting {
+            all.push((Waiting::TABLE, vec![collection.to_value()], *by));
         }
         for (name, by) in &self.totals {
             all.push((Total::TABLE, vec![Value::Text((*name).to_owned())], *by));

@@ -1,47 +1,104 @@
 //! Writing: rows, counters, the cursor and the outbox, inside one transaction.
 
+use std::collections::HashMap;
+
 use decide::ids::Position;
-use decide::rows::{Cursor, Parked};
+use decide::rows::{Account, Cursor, Parked};
 use decide::table::{Row, Table};
 use decide::value::{Cell, Value};
+use decide::wants::Loaded;
 use decide::writes::{Wake, Writes};
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::{Connection, OptionalExtension as _, Statement};
 
 use super::load::Bound;
 use super::{outbox, statement};
 use crate::error::StoreError;
 
+/// What a transaction read of rows that indexes have: by table and primary key, those columns.
+pub(super) type Read = HashMap<(&'static str, Vec<Value>), Vec<Value>>;
+
+/// Remembers rows of tables that are written often and have indexes.
+pub(super) fn remember(read: &mut Read, loaded: &Loaded) {
+    for ((table, key), row) in &loaded.rows {
+        if let (true, Some(row)) = (*table == Account::TABLE.name, row) {
+            let cells = statement::indexed(Account::TABLE, row);
+            read.insert((table, key.clone()), cells);
+        }
+    }
+}
+
 /// Writes everything; returns the position of the last change.
-pub(super) fn write(connection: &Connection, writes: &Writes) -> Result<Position, StoreError> {
-    for (table, key) in &writes.delete {
-        run(connection, &statement::delete(table), key)?;
+pub(super) fn write(
+    connection: &Connection,
+    read: &Read,
+    writes: &Writes,
+) -> Result<Position, StoreError> {
+    let same =
+        |a: &(&'static Table, Vec<Value>), b: &(&'static Table, Vec<Value>)| std::ptr::eq(a.0, b.0);
+    for rows in writes.delete.chunk_by(same) {
+        let Some((table, _)) = rows.first() else {
+            continue;
+        };
+        let mut delete = connection.prepare_cached(&statement::delete(table))?;
+        for (_, key) in rows {
+            execute(&mut delete, key)?;
+        }
     }
-    for (table, row) in &writes.put {
-        put(connection, table, row)?;
+    for rows in writes.put.chunk_by(same) {
+        let Some((table, _)) = rows.first() else {
+            continue;
+        };
+        put_all(connection, read, table, rows)?;
     }
-    for (table, mut row, by) in writes.additions() {
-        row.push(Value::Int(by));
-        run(connection, &statement::add(table), &row)?;
+    let additions = writes.additions();
+    for rows in additions.chunk_by(|a, b| std::ptr::eq(a.0, b.0)) {
+        let Some((table, ..)) = rows.first() else {
+            continue;
+        };
+        let mut add = connection.prepare_cached(&statement::add(table))?;
+        for (_, key, by) in rows {
+            let by = Value::Int(*by);
+            let cells = key.iter().chain([&by]).map(Bound);
+            add.execute(rusqlite::params_from_iter(cells))?;
+        }
     }
     for one in &writes.wake {
         wake(connection, one)?;
     }
     if let Some((source, cursor)) = &writes.cursor {
-        put(
-            connection,
-            Cursor::TABLE,
-            &[source.to_value(), cursor.to_value()],
-        )?;
+        let mut put = connection.prepare_cached(&statement::put(Cursor::TABLE))?;
+        execute(&mut put, &[source.to_value(), cursor.to_value()])?;
     }
     outbox::append(connection, &writes.changes)
 }
 
-fn put(connection: &Connection, table: &Table, row: &[Value]) -> Result<(), StoreError> {
-    run(connection, &statement::put(table), row)
+/// Writes rows of one table.
+fn put_all(
+    connection: &Connection,
+    read: &Read,
+    table: &'static Table,
+    rows: &[(&'static Table, Vec<Value>)],
+) -> Result<(), StoreError> {
+    let mut put = connection.prepare_cached(&statement::put(table))?;
+    if !read.keys().any(|(name, _)| *name == table.name) {
+        for (_, row) in rows {
+            execute(&mut put, row)?;
+        }
+        return Ok(());
+    }
+    let mut update = connection.prepare_cached(&statement::update(table))?;
+    for (_, row) in rows {
+        let was = read.get(&(table.name, table.key_of(row)));
+        // SQLite would write every index of the row anew.
+        match was.is_some_and(|was| *was == statement::indexed(table, row)) {
+            true => execute(&mut update, &statement::updated(table, row))?,
+            false => execute(&mut put, row)?,
+        }
+    }
+    Ok(())
 }
 
-fn run(connection: &Connection, sql: &str, cells: &[Value]) -> Result<(), StoreError> {
-    let mut statement = connection.prepare_cached(sql)?;
+fn execute(statement: &mut Statement<'_>, cells: &[Value]) -> Result<(), StoreError> {
     statement.execute(rusqlite::params_from_iter(cells.iter().map(Bound)))?;
     Ok(())
 }

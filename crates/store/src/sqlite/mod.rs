@@ -9,6 +9,7 @@
 mod commit;
 mod epoch;
 mod load;
+mod names;
 mod newest;
 mod outbox;
 mod readers;
@@ -26,6 +27,7 @@ use decide::writes::Writes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rusqlite::{Connection, TransactionBehavior};
 
+use self::names::NameCache;
 use self::readers::{Reader, Readers};
 use crate::error::StoreError;
 use crate::port::{Asked, Candidate, Changed, Newest, Range, Rows, Snapshot, Store, Stored, Unit};
@@ -42,6 +44,8 @@ pub struct Settings {
     pub readers_max: usize,
     /// How long they wait.
     pub reader_wait_max: Duration,
+    /// Memory for names whose numbers are known.
+    pub names_bytes_max: usize,
 }
 
 impl Default for Settings {
@@ -49,6 +53,7 @@ impl Default for Settings {
         Self {
             readers_max: 16,
             reader_wait_max: Duration::from_secs(5),
+            names_bytes_max: 64 << 20,
         }
     }
 }
@@ -65,6 +70,7 @@ pub struct Sqlite {
     commits: Mutex<()>,
     committed: Condvar,
     lock: epoch::Lock,
+    names: NameCache,
 }
 
 impl Sqlite {
@@ -91,6 +97,7 @@ impl Sqlite {
             commits: Mutex::new(()),
             committed: Condvar::new(),
             lock,
+            names: NameCache::new(settings.names_bytes_max),
         })
     }
 
@@ -130,18 +137,25 @@ impl Store for Sqlite {
         keys: &BTreeSet<&str>,
         collections: &BTreeSet<&str>,
     ) -> Result<Names, StoreError> {
+        let (mut names, keys, collections) = self.names.known(keys, collections);
+        if keys.is_empty() && collections.is_empty() {
+            return Ok(names);
+        }
         let mut writer = self.writer.lock();
         let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut names = Names::default();
+        let mut new = Names::default();
         for text in keys {
             let id = commit::number(&tx, "key_name", text)?;
-            names.keys.insert((*text).to_owned(), KeyId(id));
+            new.keys.insert(text.to_owned(), KeyId(id));
         }
         for nsid in collections {
             let id = CollectionId(commit::number(&tx, "collection_name", nsid)?);
-            names.collections.insert((*nsid).to_owned(), id);
+            new.collections.insert(nsid.to_owned(), id);
         }
         tx.commit()?;
+        self.names.learn(&new);
+        names.keys.extend(new.keys);
+        names.collections.extend(new.collections);
         Ok(names)
     }
 
@@ -151,6 +165,7 @@ impl Store for Sqlite {
         Ok(Box::new(SqliteUnit {
             store: self,
             writer,
+            read: commit::Read::new(),
             open: true,
         }))
     }
@@ -222,18 +237,20 @@ impl Store for Sqlite {
 struct SqliteUnit<'s> {
     store: &'s Sqlite,
     writer: MutexGuard<'s, Connection>,
+    read: commit::Read,
     open: bool,
 }
 
 impl Unit for SqliteUnit<'_> {
     fn load(&mut self, wants: &Wants) -> Result<Loaded, StoreError> {
         let mut loaded = load::read(&self.writer, wants)?;
+        commit::remember(&mut self.read, &loaded);
         loaded.ids = commit::new_ids(&self.writer, wants.ids)?;
         Ok(loaded)
     }
 
     fn commit(mut self: Box<Self>, writes: &Writes) -> Result<Position, StoreError> {
-        let head = commit::write(&self.writer, writes)?;
+        let head = commit::write(&self.writer, &self.read, writes)?;
         self.writer.execute_batch("COMMIT")?;
         self.open = false;
         drop(self.store.commits.lock());

@@ -1,7 +1,7 @@
 //! Statements, made from the declaration of a table.
 
 use decide::table::Table;
-use decide::value::Kind;
+use decide::value::{Kind, Value};
 
 use crate::port::Range;
 
@@ -80,14 +80,61 @@ pub(super) fn get(table: &Table) -> String {
     )
 }
 
-/// Writes a row over what has its primary key.
+/// Writes a row, or over the one with its primary key: columns that no order of rows depends on
+/// leave the indexes alone.
 pub(super) fn put(table: &Table) -> String {
     let marks = vec!["?"; table.columns.len()].join(", ");
+    let sets = table.columns.iter().map(|column| column.name);
+    let sets: Vec<String> = sets
+        .filter(|name| !table.key.contains(name) && row_number(table) != Some(name))
+        .map(|name| format!("\"{name}\" = excluded.\"{name}\""))
+        .collect();
+    let conflict = match sets.is_empty() {
+        true => "DO NOTHING".to_owned(),
+        false => format!("DO UPDATE SET {}", sets.join(", ")),
+    };
     format!(
-        "INSERT OR REPLACE INTO \"{}\" ({}) VALUES ({marks})",
+        "INSERT INTO \"{}\" ({}) VALUES ({marks}) ON CONFLICT ({}) {conflict}",
         table.name,
-        all(table)
+        all(table),
+        list(table.key)
     )
+}
+
+/// The columns that no index has.
+fn plain_columns(table: &Table) -> impl Iterator<Item = &'static str> {
+    let columns = table.columns.iter().map(|column| column.name);
+    columns.filter(|name| {
+        let mut indexes = table.indexes.iter();
+        !table.key.contains(name) && !indexes.any(|index| index.columns.contains(name))
+    })
+}
+
+/// Writes the columns that no index has, over the row with a primary key.
+pub(super) fn update(table: &Table) -> String {
+    let sets = plain_columns(table).map(|name| format!("\"{name}\" = ?"));
+    let sets: Vec<String> = sets.collect();
+    format!(
+        "UPDATE \"{}\" SET {} WHERE {}",
+        table.name,
+        sets.join(", "),
+        equal(table.key)
+    )
+}
+
+/// What [`update`] takes of a row.
+pub(super) fn updated(table: &Table, row: &[Value]) -> Vec<Value> {
+    let columns: Vec<&str> = plain_columns(table)
+        .chain(table.key.iter().copied())
+        .collect();
+    table.pick(row, &columns)
+}
+
+/// The columns of a row that indexes have.
+pub(super) fn indexed(table: &Table, row: &[Value]) -> Vec<Value> {
+    let columns = table.indexes.iter().flat_map(|index| index.columns);
+    let columns: Vec<&str> = columns.copied().collect();
+    table.pick(row, &columns)
 }
 
 /// Adds to the column `n`, which is the last one of the table.

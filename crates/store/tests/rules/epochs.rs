@@ -145,6 +145,7 @@ fn readers_beyond_the_limit_are_told_to_try_again() {
     let settings = Settings {
         readers_max: 1,
         reader_wait_max: Duration::ZERO,
+        ..Settings::default()
     };
     let store = Sqlite::open_with(&file(&folder), settings).unwrap();
     let first = store.snapshot().unwrap();
