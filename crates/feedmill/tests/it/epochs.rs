@@ -144,6 +144,7 @@ async fn a_listener_of_a_life_that_a_restore_ended_is_told_to_read_the_feed_agai
         feed: "timeline".into(),
         did: BOB.into(),
         reader: desk.store.key(BOB).unwrap().unwrap(),
+        address: None,
     };
     let first = async |from: i64| {
         let listening = live.listen(ear.clone(), Some(from), Arc::default());
