@@ -164,7 +164,7 @@ impl Stream {
     /// The frames of one turn.
     fn next(&mut self) -> Vec<Vec<u8>> {
         self.turn += 1;
-        if self.turn % OVERSIZE_EVERY == 0 {
+        if self.turn.is_multiple_of(OVERSIZE_EVERY) {
             return vec![self.oversize()];
         }
         match self.turn % 7 {
@@ -291,7 +291,7 @@ impl Stream {
 
     /// An account comes and goes.
     fn account(&mut self) -> Vec<u8> {
-        let active = self.turn % 2 == 0;
+        let active = self.turn.is_multiple_of(2);
         Frame::Account(AccountEvent {
             seq: self.seq(),
             did: &invented(80 << 40),
