@@ -50,7 +50,7 @@ pub struct Target {
     pub keys: Vec<Key>,
     /// The condition `where`.
     pub holds: fn(&Fact) -> bool,
-    /// `None`: the record is an entry by itself.
+    /// Of a merged feed; `None`: the record is about itself.
     pub merge: Option<Merge>,
     /// Fields that name what the entry adds up.
     pub union: Vec<&'static str>,
@@ -332,11 +332,7 @@ impl<'a> Reading<'a> {
         for target in targets {
             for candidate in self.candidates(target) {
                 let about = match target.merge {
-                    None => {
-                        groups.push(vec![candidate]);
-                        continue;
-                    }
-                    Some(Merge::OwnUri) => candidate.uri.clone(),
+                    None | Some(Merge::OwnUri) => candidate.uri.clone(),
                     // A record that says nothing of it is about itself.
                     Some(Merge::Field(path)) => match candidate.fact.text(path) {
                         Some(text) => text.to_owned(),

@@ -490,7 +490,7 @@ fn records_beyond_thing_max_are_shown_alone() {
 }
 
 #[test]
-fn what_has_no_merge_key_is_about_itself_and_a_target_without_merge_stands_alone() {
+fn what_has_no_merge_key_is_about_itself_and_so_is_a_target_without_merge() {
     let mut feed = following();
     feed.targets[0].merge = None;
     let model = world([
@@ -499,7 +499,7 @@ fn what_has_no_merge_key_is_about_itself_and_a_target_without_merge_stands_alone
         link("ann/link/1", 101, "ann/card/1", "a"),
         record("ann/link/2", 102, &[("set", "b")]),
     ]);
-    let expected = ["ann/link/2 | b", "ann/link/1 | a", "ann/card/1"];
+    let expected = ["ann/link/2 | b", "ann/card/1 ann/link/1 | a"];
     check(&model, &feed, &expected);
 }
 
