@@ -92,7 +92,7 @@ async fn the_command_line_shows_its_token_and_is_refused_without_one() {
     let (done, said) = served.log(&["delete", "notes"], Some("secret"));
     assert!(done && said.contains("\"changed\":1"), "{said}");
     let (done, said) = served.log(&["query", "notes"], Some("secret"));
-    assert!(!done && said.contains("unknownSpace"), "{said}");
+    assert!(!done && said.contains("spaceDeleted"), "{said}");
 }
 
 #[tokio::test]

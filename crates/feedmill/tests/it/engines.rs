@@ -23,6 +23,7 @@ const TODAY: &[&str] = &[
     "feedmill/src/effort.rs",
     "feedmill/src/file.rs",
     "feedmill/src/store/budget.rs",
+    "feedmill/src/wal.rs",
     "replicate/src/effort.rs",
     "replicate/src/streams/append.rs",
     "replicate/src/streams/mod.rs",
