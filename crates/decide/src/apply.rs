@@ -105,7 +105,8 @@ impl Apply<'_, '_> {
 
     /// Asks for what is stored at a path; says whether the record is not loaded.
     fn ask_stored(&mut self, path: &Path) -> bool {
-        self.world.want::<rows::Waiting>(vec![path.collection.to_value()]);
+        self.world
+            .want::<rows::Waiting>(vec![path.collection.to_value()]);
         self.world.want::<Record>(record_key(path))
     }
 

@@ -2,10 +2,9 @@
 
 use decide::account::{Repair, Status};
 use decide::accounting::Outcome;
-use decide::batch::{Chain, Commit, Event, Op, Order, Released};
+use decide::batch::{Chain, Cid, Commit, Event, Op, Order, Released};
 use decide::ids::Rev;
 use decide::rows::{Account, Dead, Held, Parked};
-use record::cid::Cid;
 use store::repository::{Repository, held, releasing, replace};
 
 use crate::case::{Case, account, commit, delete, did, fault, needs, op, put};
@@ -30,11 +29,11 @@ fn repository(rev: u64, posts: &[&str]) -> Repository {
 
 /// Gives a repository to all engines; says whether it was taken.
 fn give(case: &Case, rev: u64, posts: &[&str]) -> bool {
-    let give = |store: &Box<dyn store::port::Store>| {
+    let give = |store: &dyn store::port::Store| {
         let mut most = 0;
         let repository = repository(rev, posts);
         let taken = replace(
-            &**store,
+            store,
             &case.rules,
             case.now_us,
             repository,
@@ -45,7 +44,7 @@ fn give(case: &Case, rev: u64, posts: &[&str]) -> bool {
         assert!(most <= 3);
         taken.unwrap()
     };
-    let taken: Vec<bool> = case.stores.iter().map(give).collect();
+    let taken: Vec<bool> = case.stores.iter().map(|store| give(&**store)).collect();
     assert_eq!(taken[0], taken[1]);
     taken[0]
 }
