@@ -66,6 +66,7 @@ impl Bridge {
             indexes,
             queues: self.queues(),
             parked_max: config.settle.parked_max,
+            dead_bytes_max: i64::MAX,
             expressions: Some(Arc::new(Self::new(
                 Arc::clone(&self.plan),
                 Arc::clone(&self.checker),
