@@ -105,8 +105,12 @@ impl Apply<'_, '_> {
 
     /// Asks for what is stored at a path; says whether the record is not loaded.
     fn ask_stored(&mut self, path: &Path) -> bool {
+        // All at once: what is asked for only when it is known to be needed takes a load more, and a
+        // batch has three.
         self.world
             .want::<rows::Waiting>(vec![path.collection.to_value()]);
+        self.world.want_at::<Parked>(path);
+        self.world.want_at::<Dead>(path);
         self.world.want::<Record>(record_key(path))
     }
 

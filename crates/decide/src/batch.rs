@@ -4,7 +4,7 @@
 //! ordered ([`Order`]) is not: it settles units that were counted before, or
 //! brings what nobody streamed.
 
-use record::cid::Cid;
+pub use record::cid::Cid;
 use serde::{Deserialize, Serialize};
 
 use crate::account::Status;

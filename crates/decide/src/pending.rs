@@ -12,7 +12,7 @@ use crate::accounting::Outcome;
 use crate::apply::Stamp;
 use crate::content::{Numbered, split};
 use crate::ids::{Micros, Path, PendingId};
-use crate::rows::{Account, Pending};
+use crate::rows::{Account, Dead, Parked, Pending};
 use crate::step::{Deferred, Step};
 use crate::table::Row;
 use crate::value::{Cell, Damaged, Value};
@@ -149,6 +149,9 @@ impl Step<'_, '_> {
             collection: row.collection,
             rkey: row.rkey.clone(),
         };
+        // Its row took a load, so nothing is left for later that may be needed.
+        self.world.want_at::<Parked>(&path);
+        self.world.want_at::<Dead>(&path);
         self.apply().ask((&path, did, nsid), &op);
         let account = match self.world.get::<Account>(vec![row.author.to_value()]) {
             Ok(account) => account.unwrap_or_default(),

@@ -8,13 +8,12 @@
 use std::collections::BTreeMap;
 
 use decide::account::Repair;
-use decide::batch::{Batch, Op, Order, Reached, Slice};
+use decide::batch::{Batch, Cid, Op, Order, Reached, Slice};
 use decide::ids::{KeyId, Micros, Rev};
 use decide::job::SLICE_MAX;
 use decide::rows::{Account, Held};
 use decide::rules::Rules;
 use decide::value::Cell as _;
-use record::cid::Cid;
 
 use crate::apply::{Applied, apply};
 use crate::error::StoreError;

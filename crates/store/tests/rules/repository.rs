@@ -2,10 +2,9 @@
 
 use decide::account::{Repair, Status};
 use decide::accounting::Outcome;
-use decide::batch::{Chain, Commit, Event, Op, Order, Released};
+use decide::batch::{Chain, Cid, Commit, Event, Op, Order, Released};
 use decide::ids::Rev;
 use decide::rows::{Account, Dead, Held, Parked};
-use record::cid::Cid;
 use store::repository::{Repository, held, releasing, replace};
 
 use crate::case::{Case, account, commit, delete, did, fault, needs, op, put};
