@@ -105,6 +105,9 @@ impl Repair {
     }
 }
 
+/// Rows of one slice of a job.
+pub const SLICE_MAX: usize = if cfg!(debug_assertions) { 5 } else { 1_000 };
+
 /// Work on all records of an account, done in slices by a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Job {

@@ -130,7 +130,7 @@ pub struct Slice {
     pub after: Option<String>,
     /// The largest key that it covers; `None`: it covers the rest of the collection.
     pub through: Option<String>,
-    /// At most [`SLICE_MAX`](crate::job::SLICE_MAX), by key.
+    /// At most [`SLICE_MAX`](crate::account::SLICE_MAX), by key.
     pub ops: Vec<Op>,
 }
 

@@ -7,14 +7,13 @@
 //! A caller interns the names ([`names`](crate::names)), loads [`wants`], and calls [`decide`] until it
 //! returns writes: two loads normally, three at most.
 
-use crate::account::DUE_EPOCH;
+use crate::account::{DUE_EPOCH, SLICE_MAX};
 use crate::accounting::Outcome;
 use crate::apply::At;
 use crate::batch::{Batch, Event, Op, Order};
 use crate::chain;
 use crate::content::{Numbered, split};
 use crate::ids::{ParkedId, Path};
-use crate::job::SLICE_MAX;
 use crate::park::{Why, content_of};
 use crate::place::Things;
 use crate::rows::{Account, Parked, Total};

@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::account::{Job, Status};
+use crate::account::{Job, SLICE_MAX, Status};
 use crate::accounting::Outcome;
 use crate::apply::At;
 use crate::fate::Closed;
@@ -26,9 +26,6 @@ use crate::value::{Cell, Value};
 use crate::version::State;
 use crate::wants::Scan;
 use crate::world::{Halt, first};
-
-/// Rows of one slice.
-pub const SLICE_MAX: usize = if cfg!(debug_assertions) { 5 } else { 1_000 };
 
 /// How far a job is: what it walks, and the last row that it did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

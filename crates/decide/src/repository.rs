@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::account::{DUE_EPOCH, Job, Repair, Status};
+use crate::account::{DUE_EPOCH, Job, Repair, SLICE_MAX, Status};
 use crate::accounting::Outcome;
 use crate::apply::{At, Stamp};
 use crate::batch::{Commit, Reached, Released, Slice, Stage};
@@ -20,7 +20,6 @@ use crate::commit::advance;
 use crate::dead::{self, Refusal};
 use crate::fate::Closed;
 use crate::ids::{CollectionId, KeyId, Path, Rev};
-use crate::job::SLICE_MAX;
 use crate::park;
 use crate::place;
 use crate::rows::{Account, Dead, Fetching, FirstRead, Held, Parked, Record};

@@ -30,7 +30,7 @@ table! {
         covered: i64,
         /// A job walks its records: to purge them (1), or to count them again (2).
         job: Option<i64>,
-        /// How far that job is ([`Progress`](crate::job::Progress)), as JSON; null at its beginning.
+        /// How far that job is, as JSON; null at its beginning.
         job_at: Option<String>,
         /// The status that it has when everything that was deleted with it is removed.
         returns: Option<i64>,

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 
 use decide::account::Repair;
+use decide::account::SLICE_MAX;
 use decide::batch::{Batch, Cid, Op, Order, Reached, Slice};
 use decide::ids::{KeyId, Micros, Rev};
-use decide::job::SLICE_MAX;
 use decide::rows::{Account, Held};
 use decide::rules::Rules;
 use decide::value::Cell as _;

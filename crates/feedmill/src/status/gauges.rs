@@ -103,14 +103,41 @@ const CAUSES: &[&str] = &[
     "dictionary",
     "command",
 ];
-/// What is in memory for feeds.
-const TIMELINE_KINDS: [&str; 6] = [
-    "readers",
-    "entries",
-    "records",
-    "fanouts",
-    "joining",
-    "merged_keys",
+/// Gauges with one label, and all its values.
+const LABELED: &[(&str, &str, &[&str])] = &[
+    (
+        names::TIMELINES,
+        "kind",
+        &[
+            "readers",
+            "entries",
+            "records",
+            "fanouts",
+            "joining",
+            "merged_keys",
+        ],
+    ),
+    (
+        names::IDENTITY_BYTES,
+        "kind",
+        &["documents", "handles", "tokens"],
+    ),
+    (names::CACHE_BYTES, "cache", &["records", "texts", "window"]),
+    (
+        names::QUEUE_BYTES,
+        "queue",
+        &[
+            "intake",
+            "listeners",
+            "answers",
+            "uploads",
+            "pending",
+            "parked",
+            "held",
+            "outbox",
+        ],
+    ),
+    (names::STORE_WAITING, "for", &["reads", "writes"]),
 ];
 /// How a request to a host ends.
 const FETCH_RESULTS: [&str; 7] = [
@@ -229,20 +256,10 @@ pub fn begin(config: &Config) {
     ] {
         nothing(gauge!(name));
     }
-    for kind in TIMELINE_KINDS {
-        nothing(gauge!(names::TIMELINES, "kind" => kind));
-    }
-    for kind in ["documents", "handles", "tokens"] {
-        nothing(gauge!(names::IDENTITY_BYTES, "kind" => kind));
-    }
-    for cache in ["records", "texts", "window"] {
-        nothing(gauge!(names::CACHE_BYTES, "cache" => cache));
-    }
-    for queue in ["intake", "listeners", "pending", "parked", "held", "outbox"] {
-        nothing(gauge!(names::QUEUE_BYTES, "queue" => queue));
-    }
-    for what in ["reads", "writes"] {
-        nothing(gauge!(names::STORE_WAITING, "for" => what));
+    for (name, label, values) in LABELED {
+        for value in *values {
+            nothing(gauge!(*name, *label => *value));
+        }
     }
     for file in ["store", "search", "labels"] {
         nothing(gauge!(names::WAL_BYTES, "file" => file));

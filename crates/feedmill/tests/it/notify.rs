@@ -286,6 +286,7 @@ async fn notified_records_are_fetched_few_at_once_and_none_that_is_too_large() {
     let asked = futures_util::future::join_all(accounts[1..].iter().map(ask)).await;
     assert!(asked.iter().all(|(status, _)| *status == 200), "{asked:?}");
     let most = most.load(Ordering::SeqCst);
-    assert!((20..=32).contains(&most), "{most} fetches at once");
+    // 32, and some that a host still waits for although they are given up; 60 were asked for.
+    assert!((20..=40).contains(&most), "{most} fetches at once");
     scene.end().await;
 }

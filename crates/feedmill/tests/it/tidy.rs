@@ -263,7 +263,7 @@ fn the_diamond_of_crates_keeps_its_shape() {
     for (member, may) in [
         ("record", &[][..]),
         ("decide", &["record"]),
-        ("store", &["decide"]),
+        ("store", &["decide", "record"]),
         ("timeline", &[]),
         ("blocklog", &[]),
         ("replicate", &["blocklog", "record"]),
