@@ -59,7 +59,7 @@ impl Default for Limits {
             batch_bytes_max: 8 << 20,
             page_blocks_default: 50,
             page_blocks_max: 1000,
-            page_bytes_max: 4 << 20,
+            page_bytes_max: 1 << 20,
             feed_ids_max: 1000,
             list_feeds_max: 1000,
             space_feeds_max: 1_000_000,

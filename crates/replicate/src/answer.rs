@@ -18,6 +18,7 @@ use crate::spaces::Ask;
 use crate::spelling::Spelling;
 use crate::sqlite::{Moment, Remembered, within};
 use crate::streams;
+use crate::threads::Making;
 use blocklog::authority::Authority;
 use blocklog::message::{Answer, AppendRequest, Appended, Fault, Kind, Reply, Request, RequestId};
 use blocklog::store::{AppendError, StoreError};
@@ -54,7 +55,8 @@ impl Log {
         (spelling, bytes): (Spelling, Vec<u8>),
         caller: Caller,
         charge: Option<&Charge>,
-    ) -> Reply {
+    ) -> (Reply, Option<Making>) {
+        let mut making = None;
         let bytes_read = bytes.len();
         let charged = charge.map_or(Ok(()), |charge| charge.take(1));
         let charged = charged.map_err(|retry_after_ms| Fault::RateLimited { retry_after_ms });
@@ -73,16 +75,18 @@ impl Log {
             Err(fault) => Err(fault),
             Ok(Work::Append(append)) => self.append(space, append, bytes_read, caller).await,
             Ok(work) => {
+                making = self.make().await;
                 let (log, space) = (self.clone(), space.to_owned());
                 let finished = self.reading(move || log.finish(&space, work, &caller));
                 finished.await.unwrap_or(Err(Fault::Unavailable))
             }
         };
         measure(admitted.kind, &outcome);
-        Reply {
+        let reply = Reply {
             id: admitted.id,
             outcome,
-        }
+        };
+        (reply, making)
     }
 
     /// Answer a message of `caller` on this thread. Blocks.

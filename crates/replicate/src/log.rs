@@ -10,7 +10,7 @@ use super::rate::Rate;
 use super::settings::{LogSettings, Right};
 use super::sqlite::SqliteLog;
 use super::sqlite::published::{Desk, Notice, PublishError};
-use super::threads::Threads;
+use super::threads::{Making, Threads};
 use crate::metrics as names;
 use crate::time::Time;
 use blocklog::block::Held;
@@ -124,6 +124,11 @@ impl Log {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         self.inner.threads.read(work).await
+    }
+
+    /// A place to make a page in.
+    pub(crate) async fn make(&self) -> Option<Making> {
+        self.inner.threads.make().await
     }
 
     /// The same for what an append needs before its turn, which waits for no reader.

@@ -84,9 +84,11 @@ pub(super) async fn post(
     let reply = match body::read(request.into_body(), bytes_max, memory.as_ref()).await {
         Ok(Upload { bytes, reservation }) => {
             let said = (spelling, bytes);
-            let reply = log.reply(&space, Some(&kind), said, caller, None).await;
+            let (reply, making) = log.reply(&space, Some(&kind), said, caller, None).await;
             drop(reservation);
-            reply
+            let response = respond(&reply, outgoing);
+            drop(making);
+            return response;
         }
         Err(NoBody::TooLong | NoBody::Broken) => refused(Fault::TooLarge {
             limit: limit.into(),

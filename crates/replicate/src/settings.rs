@@ -265,7 +265,7 @@ impl Default for LogSettings {
             connections_max: 10_000,
             long_poll_seconds_max: 20,
             event_stream_seconds_max: 60,
-            stream_page_bytes_max: 4 << 20,
+            stream_page_bytes_max: 1 << 20,
         }
     }
 }

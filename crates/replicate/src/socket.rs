@@ -17,6 +17,7 @@ use super::log::Log;
 use super::service::respond;
 use super::settings::Right;
 use super::spelling::Spelling;
+use super::threads::Making;
 use axum::Extension;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::extract::{Path, State};
@@ -178,7 +179,7 @@ impl Connection {
         let again = said.clone();
         let (log, space, caller) = (self.log.clone(), self.space.clone(), self.caller);
         let charge = self.charge.clone();
-        let reply = log.reply(&space, None, said, caller, charge.as_ref()).await;
+        let (reply, making) = log.reply(&space, None, said, caller, charge.as_ref()).await;
         if matches!(reply.outcome, Ok(Answer::Subscribed(_))) {
             let (log, space) = (self.log.clone(), self.space.clone());
             let look = move || wanted(&log, &space, &again.0.read(&again.1).ok()?);
@@ -187,7 +188,7 @@ impl Connection {
         // What waits for a client that does not read is the message alone.
         let message = reply.to_message();
         drop(reply);
-        self.send(message).await
+        self.send(message, making).await
     }
 
     /// Ends a connection that said what cannot be read: a message larger than any may be.
@@ -224,7 +225,7 @@ impl Connection {
             space: self.space.clone(),
             position_max,
         };
-        self.send(advanced.to_message()).await
+        self.send(advanced.to_message(), None).await
     }
 
     /// How far the space is, asked of the store: more was told than this connection could hear.
@@ -235,11 +236,13 @@ impl Connection {
         state.map_or(0, |state| state.position_max)
     }
 
-    async fn send(&mut self, message: Value) -> bool {
+    async fn send(&mut self, message: Value, making: Option<Making>) -> bool {
         let bytes = self.spelling.write(&message);
         drop(message);
         let memory = self.memory.clone();
-        let _reservation = memory.as_ref().map(|memory| memory.answer(bytes.len()));
+        // The socket copies a message into its buffer.
+        let _reservation = memory.as_ref().map(|memory| memory.answer(2 * bytes.len()));
+        drop(making);
         let message = match self.spelling {
             Spelling::Json => match String::from_utf8(bytes) {
                 Ok(text) => Message::Text(text.into()),

@@ -3,20 +3,31 @@
 //! In:    work that waits for the disk.
 //! Out:   its result, once there was a thread for it.
 //! Never: more threads than the limits: they are the process's, and pages of feeds
-//!        need them too; an append that waits for readers.
+//!        need them too; an append that waits for readers; more pages in memory
+//!        that no reservation counts yet than [`PAGES_MAX`].
 
-use tokio::sync::Semaphore;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Reads at once.
 const READS_MAX: usize = 16;
 /// Appends that are read or checked at once. What they write shares one thread.
 const APPENDS_MAX: usize = 16;
 
+/// Pages that are read or written out at once. Each takes several times its size until it is a
+/// message, whose bytes are counted.
+const PAGES_MAX: usize = 16;
+
+/// A place among those that make a page.
+pub(crate) type Making = OwnedSemaphorePermit;
+
 /// Leave to block.
 #[derive(Debug)]
 pub(crate) struct Threads {
     reads: Semaphore,
     appends: Semaphore,
+    pages: Arc<Semaphore>,
 }
 
 impl Threads {
@@ -24,7 +35,13 @@ impl Threads {
         Self {
             reads: Semaphore::new(READS_MAX),
             appends: Semaphore::new(APPENDS_MAX),
+            pages: Arc::new(Semaphore::new(PAGES_MAX)),
         }
+    }
+
+    /// A place to make a page in, kept until its bytes are counted.
+    pub(crate) async fn make(&self) -> Option<Making> {
+        Arc::clone(&self.pages).acquire_owned().await.ok()
     }
 
     /// Reads; `None` if the work or the process ended early.

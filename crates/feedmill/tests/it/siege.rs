@@ -302,11 +302,17 @@ bytes_max = 67108864
 [settle]
 parked_max = 2000
 dead_bytes_max = 20000000
+[timelines]
+memory_mib = 128
 [store]
+cache_mib = 16
 "#,
         relay.url
     )
 }
+
+/// The configuration is that of a machine with 1 GiB (docs/operations.md, "Memory").
+const SMALL_INTAKE: &str = "[intake]\npending_bytes_max = 16000000\nrepo_bytes_max = 67108864\nrepo_memory_bytes_max = 134217728\n";
 
 /// Puts records into the store of a process that has not begun.
 fn seed(file: &Path, count: usize) {
@@ -373,7 +379,8 @@ async fn camp(records: usize) -> Camp {
     let merged = "[feeds.merged]\nfollow = \"follow\"\ntargets = [{ collection = \"note\", merge = \"about\" }]\n[[source]]\n";
     let published = format!("[feeds.timeline]\npublish_as = \"{FEED}\"\n");
     let serve = format!(
-        "public_url = \"https://feeds.example\"\nproxy_header = \"x-forwarded-for\"\nnotify = \"open\"\n\
+        "cache_mib = 16\nunsent_bytes_max = 32000000\nuploads_bytes_max = 64000000\nlisteners_bytes_max = 16000000\n\
+         public_url = \"https://feeds.example\"\nproxy_header = \"x-forwarded-for\"\nnotify = \"open\"\n\
          rate_max = {RATE_MAX}\nrate_s = {RATE_S}\nbind = "
     );
     let changes = [
@@ -383,6 +390,7 @@ async fn camp(records: usize) -> Camp {
         ("[feeds.timeline]\n", &published),
         ("bind = ", &serve),
         ("[store]\n", &more),
+        ("[intake]\n", SMALL_INTAKE),
     ];
     let home = Home::with_store(&network, folder, &store, &changes);
     seed(&home.file, records);
