@@ -2,7 +2,7 @@
 //!
 //! In:    the commits of the connection that writes the file.
 //! Out:   a log file that is cut back once it is larger than its limit and readers allow it.
-//! Never: a writer that waits for readers longer than [`READERS_WAIT_MAX`]; an attempt with every
+//! Never: a writer that waits for readers longer than `READERS_WAIT_MAX`; an attempt with every
 //!        commit while a reader holds an old snapshot.
 //!
 //! SQLite moves pages from the log into the file by itself (`wal_autocheckpoint`), but writes the log from
