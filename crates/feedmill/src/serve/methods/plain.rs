@@ -74,7 +74,7 @@ fn ready() -> Method {
     )
     .answers(vec![
         always("ready", Shape::Boolean),
-        always("problems", Shape::Unknown),
+        always("problems", Shape::List(Box::new(Shape::Unknown))),
     ])
 }
 
@@ -88,7 +88,7 @@ fn status() -> Method {
     .answers(vec![
         always("status", Shape::text()),
         always("ready", Shape::Boolean),
-        always("problems", Shape::Unknown),
+        always("problems", Shape::List(Box::new(Shape::Unknown))),
         sometimes("total_records", Shape::count()),
         sometimes("collections", Shape::list_of("collection")),
         always("ingestion", Shape::Unknown),
