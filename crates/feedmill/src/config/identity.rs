@@ -15,6 +15,9 @@ pub struct Identity {
     pub handles: bool,
     /// Handles that are being resolved at once; twice as many requests wait, and more are refused.
     pub handles_max: usize,
+    /// Requests a second that callers cause, over all hosts together: as many for tokens, for
+    /// handles and for notified records. More are refused, or wait a moment.
+    pub provoked_rate_max: u32,
     /// The DNS server to ask, with its port; the system's unless set.
     pub dns_server: Option<String>,
 }
@@ -25,6 +28,7 @@ impl Default for Identity {
             allow_private: None,
             handles: true,
             handles_max: 32,
+            provoked_rate_max: 50,
             dns_server: None,
         }
     }
@@ -35,6 +39,11 @@ impl Identity {
         found.unless(self.handles_max > 0, "identity.handles_max", || {
             "must be at least 1; set handles = false to resolve none".into()
         });
+        found.unless(
+            self.provoked_rate_max > 0,
+            "identity.provoked_rate_max",
+            || "must be at least 1".into(),
+        );
         if let Some(server) = &self.dns_server {
             let is_address = server.parse::<std::net::SocketAddr>().is_ok();
             found.unless(is_address, "identity.dns_server", || {

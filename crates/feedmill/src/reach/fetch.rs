@@ -173,7 +173,7 @@ impl Fetcher {
             named: client(&reach, named_hosts.clone())?,
             named_hosts,
             hosts: Arc::new(limits.hosts()),
-            slots: Slots::default(),
+            slots: Slots::new(limits.provoked_rate_max),
             memory: Arc::new(Memory::new(limits.repo_memory_bytes_max)),
             disk: Arc::new(Disk::new(limits.repo_disk_bytes_max)),
             reach,

@@ -19,8 +19,6 @@ use crate::host::{Bucket, Cause, Hosts};
 /// nobody else waiting.
 const TOKENS_AT_ONCE_MAX: usize = 16;
 const TOKENS_WAITING_MAX: usize = 64;
-/// Requests of one cause in a second, over all hosts together, where callers decide how many there are.
-const PROVOKED_EACH_S_MAX: f64 = 50.0;
 /// Longest wait for a request of such a cause; a whole notification needs more of them than one
 /// second has. Requests for tokens do not wait: they would hold the slots of honest callers.
 const PROVOKED_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -34,6 +32,8 @@ pub(super) struct Limits {
     host_rate_max: u32,
     plc_url: String,
     plc_rate_max: u32,
+    /// Requests of one cause in a second, over all hosts together, where callers decide how many.
+    pub(super) provoked_rate_max: u32,
     pub(super) repo_bytes_max: usize,
     pub(super) repo_memory_bytes_max: usize,
     pub(super) repo_disk_bytes_max: u64,
@@ -55,6 +55,7 @@ impl Limits {
         let folder = folder.map_or_else(std::env::temp_dir, here);
         Self {
             folder,
+            provoked_rate_max: config.identity.provoked_rate_max,
             ..Self::from(&config.intake)
         }
     }
@@ -73,6 +74,7 @@ impl From<&Intake> for Limits {
             host_rate_max: intake.host_rate_max,
             plc_url: intake.plc_url.clone(),
             plc_rate_max: intake.plc_rate_max,
+            provoked_rate_max: crate::config::Identity::default().provoked_rate_max,
             repo_bytes_max: intake.repo_bytes_max,
             repo_memory_bytes_max: intake.repo_memory_bytes_max,
             repo_disk_bytes_max: intake.repo_disk_bytes_max,
@@ -176,12 +178,15 @@ pub(super) struct Slots {
     directory_tokens: Tokens,
     stranger_tokens: Tokens,
     provoked: Mutex<[(Cause, Bucket); 3]>,
+    provoked_each_s: f64,
 }
 
-impl Default for Slots {
-    fn default() -> Self {
-        let full = |cause| (cause, Bucket::full(PROVOKED_EACH_S_MAX, Instant::now()));
+impl Slots {
+    pub(super) fn new(provoked_rate_max: u32) -> Self {
+        let provoked_each_s = f64::from(provoked_rate_max);
+        let full = |cause| (cause, Bucket::full(provoked_each_s, Instant::now()));
         Self {
+            provoked_each_s,
             directory_tokens: Tokens::default(),
             stranger_tokens: Tokens::default(),
             provoked: Mutex::new([Cause::Token, Cause::Handle, Cause::Notify].map(full)),
@@ -232,7 +237,7 @@ impl Slots {
         let Some((_, bucket)) = provoked.iter_mut().find(|(known, _)| *known == cause) else {
             return Ok(());
         };
-        bucket.take(PROVOKED_EACH_S_MAX, PROVOKED_EACH_S_MAX, Instant::now())
+        bucket.take(self.provoked_each_s, self.provoked_each_s, Instant::now())
     }
 }
 
@@ -275,7 +280,7 @@ mod tests {
 
     #[tokio::test]
     async fn tokens_beyond_those_that_may_wait_are_sent_away() {
-        let slots = Slots::default();
+        let slots = Slots::new(50);
         let stranger = Ask::new(Cause::Token, "https://slow.example/");
         let mut held = Vec::new();
         for _ in 0..TOKENS_AT_ONCE_MAX {

@@ -27,8 +27,10 @@ pub(super) const CONFIG: &str = r#"
 namespace = "com.example"
 [collections.follow]
 collection = "app.bsky.graph.follow"
+validate = false
 [collections.post]
 collection = "app.bsky.feed.post"
+validate = false
 [feeds.timeline]
 follow = "follow"
 targets = ["post"]

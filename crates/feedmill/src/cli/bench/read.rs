@@ -65,6 +65,9 @@ publish_as = "{FEED}"
 url = "sqlite://{}"
 [intake]
 plc_url = "http://{directory}"
+host_rate_max = 1000000
+[identity]
+provoked_rate_max = 1000000
 [serve]
 bind = "127.0.0.1:0"
 service_did = "{US}"
